@@ -27,7 +27,7 @@ source_files() {
 # The test programs that are meant for real GPUs as well: those that ctest runs as SUBJECT.real. The
 # behaviour suite's run there in parts (check_on_gpus.sh).
 real_tests() {
-  sed -n 's/.*NAME [a-z._]*\.real COMMAND \([a-z_]*\).*/\1/p' {,*/}tests/{,*/}CMakeLists.txt | sort -u
+  sed -n 's/^polypath_gpu_test(NAME .*COMMAND \([a-z_]*\).*/\1/p' {,*/}tests/{,*/}CMakeLists.txt | sort -u
 }
 
 # For scripts that run on a machine with GPUs: the build in $build on its GPUs, a profile in $results, and the

@@ -2,6 +2,7 @@
 // every byte of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <functional>
 #include <memory>
@@ -15,10 +16,10 @@
 namespace polypath::test {
 namespace {
 
-constexpr int kRanks = 4;
+std::uint32_t direct_ranks() { return static_cast<std::uint32_t>(gpus_up_to(4)); }
 constexpr CollectivesOptions kEightBlocks{.max_blocks = 8, .check = false, .direct_results = true};
 /// The size of a message, and four times that of a part: these go by channels, in more tiles than
-/// the lag.
+/// the lag. Two ranks have larger tiles.
 constexpr std::uint64_t kBytes = std::uint64_t{3} << 20;
 
 /// By channels, with buffers that are apart and aligned unless the test says otherwise.
@@ -27,27 +28,29 @@ PlannedCall large_call(Random& random, CollectiveOp op, DataType type,
   PlannedCall call;
   call.what.op = op;
   call.what.type = type;
-  call.what.ranks = kRanks;
-  call.what.root = static_cast<std::uint32_t>(random() % kRanks);
+  call.what.ranks = direct_ranks();
+  call.what.root = static_cast<std::uint32_t>(random() % direct_ranks());
   const bool is_of_parts = op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter ||
                            op == CollectiveOp::all_to_all;
   // A few elements past whole tiles; parts are such that places are aligned.
-  call.what.count = kBytes / size_of(type) / (is_of_parts ? 4 : 1) + kWindowAlignment;
+  call.what.count =
+      kBytes / size_of(type) / (is_of_parts && direct_ranks() > 2 ? 4 : 1) + kWindowAlignment;
   if (alter) alter(call.what);
   call.images = images_of(random, call.what);
   return call;
 }
 
-/// Whether others store results of this call into recv of the rank, where memory is plain.
+/// Whether others store results of this call into recv of the rank, where memory is plain. Sums of
+/// few ranks take one hop: each rank stores the sum into its own recv.
 bool is_direct(const CollectiveCase& what, int rank) {
   const bool is_root = what.root == static_cast<std::uint32_t>(rank);
   switch (what.op) {
-    case CollectiveOp::allreduce:
+    case CollectiveOp::allreduce: return direct_ranks() > 2;
     case CollectiveOp::all_gather: return true;
     case CollectiveOp::reduce_scatter: return false;
     case CollectiveOp::all_to_all: return what.placement == Placement::apart;
     case CollectiveOp::broadcast: return !is_root;
-    case CollectiveOp::reduce: return is_root;
+    case CollectiveOp::reduce: return is_root && direct_ranks() > 3;
   }
   return false;
 }
@@ -59,8 +62,8 @@ constexpr CollectiveOp kOps[] = {CollectiveOp::allreduce,      CollectiveOp::all
 class DirectResults : public testing::Test {
  protected:
   void SetUp() override {
-    NEEDS_GPUS(kRanks);
-    group_.emplace(kRanks);
+    NEEDS_GPUS(2);
+    group_.emplace(gpus_up_to(4));
     if (!(*group_)[0].has_peer_access()) GTEST_SKIP() << "needs peer access";
   }
   [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
@@ -127,6 +130,7 @@ TEST_F(DirectResults, Misaligned_GoBySlots) {
     for (const std::uint32_t shift : {1U, 7U, 15U})
       row.push_back(large_call(random, op, DataType::uint8, [&](CollectiveCase& what) {
         what.out_shifts = {0, shift, 0, shift};
+        what.out_shifts.resize(direct_ranks());
         what.in_shift = 16 - shift;
       }));
   expect_calls(row, [](const CollectiveCase& what, int rank) {
@@ -141,6 +145,7 @@ TEST_F(DirectResults, UnevenParts_AreRight) {
     row.push_back(
         large_call(random, CollectiveOp::all_gather, DataType::bfloat16, [&](CollectiveCase& what) {
           what.parts = {what.count + odd, what.count / 2, 0, what.count};
+          what.parts.resize(direct_ranks());
           what.count += odd;
         }));
   // The first part is aligned in any case, but of no other rank for rank 0 if the rest is odd.
@@ -165,7 +170,7 @@ TEST_F(DirectResults, CapturedCalls_AreDirectAtEachLaunch) {
   std::vector<PlannedCall> row;
   for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::all_gather})
     row.push_back(large_call(random, op, DataType::bfloat16));
-  const std::vector<PlannedCall> first{row.front()};
+  const std::vector<PlannedCall> last{row.back()};
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, kEightBlocks);
     const Stream stream(driver(), comm.context());
@@ -174,18 +179,20 @@ TEST_F(DirectResults, CapturedCalls_AreDirectAtEachLaunch) {
       for (std::size_t i = 0; i < row.size(); ++i)
         collectives.run(captured.call(row, i), stream.get(), AlgorithmOverride::uneven);
     });
-    EXPECT_EQ(2U, collectives.counts().direct);
+    const auto direct = static_cast<std::uint64_t>(std::ranges::count_if(
+        row, [&](const PlannedCall& call) { return is_direct(call.what, comm.rank()); }));
+    EXPECT_EQ(direct, collectives.counts().direct);
     for (int turn = 0; turn < 3; ++turn) {
       captured.reset(row);
-      const CallRow between(driver(), first, comm.rank());
+      const CallRow between(driver(), last, comm.rank());
       comm.exchange({}, {});
       graph.launch(stream.get());
-      collectives.run(between.call(first, 0), stream.get(), AlgorithmOverride::uneven);
+      collectives.run(between.call(last, 0), stream.get(), AlgorithmOverride::uneven);
       POLYPATH_CHECK(driver(), stream_synchronize(stream.get()));
       captured.expect_done(row);
-      between.expect_done(first);
+      between.expect_done(last);
     }
-    EXPECT_EQ(5U, collectives.counts().direct);
+    EXPECT_EQ(direct + 3, collectives.counts().direct);
     comm.exchange({}, {});
   });
 }
@@ -199,7 +206,9 @@ struct OtherMemory {
 
 TEST_F(DirectResults, OtherMemory_IsDirectWhereItIsSymmetric) {
   Random random(7);
-  const PlannedCall planned = large_call(random, CollectiveOp::allreduce, DataType::float32);
+  const PlannedCall planned =
+      large_call(random, direct_ranks() > 2 ? CollectiveOp::allreduce : CollectiveOp::all_gather,
+                 DataType::float32);
   const std::uint64_t bytes = planned.images[0].before.size();
   const std::vector<OtherMemory> all{
       {"symmetric", true,

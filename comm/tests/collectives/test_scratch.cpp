@@ -243,6 +243,7 @@ TEST_F(Scratch, CollectivesMadeAgain_TakeScratch) {
     Collectives(comm, kDeferred);
     Collectives collectives(comm, kDeferred);
     RankCalls calls(comm, collectives, row);
+    calls.run();
     run_until_changed(comm, collectives, calls);
     EXPECT_GT(collectives.counts().by_first_scratch, 0u);
   });

@@ -1,4 +1,5 @@
 // Reduce-scatters and all-gathers whose ranks have parts of different lengths, as programs call them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -23,15 +25,15 @@ using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr int kFour = 4;
+int uneven_ranks() { return gpus_up_to(4); }
 constexpr CollectivesOptions kSmallScratch{
     .max_blocks = 16, .check = false, .direct_results = true};
 
 class UnevenCalls : public testing::Test {
  protected:
   void SetUp() override {
-    NEEDS_GPUS(kFour);
-    group_.emplace(kFour);
+    NEEDS_GPUS(2);
+    group_.emplace(uneven_ranks());
   }
   [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
 
@@ -41,7 +43,7 @@ class UnevenCalls : public testing::Test {
 PlannedCall uneven_call(Random& random, const ByteRange& bytes, SumOrder order = SumOrder::rank) {
   PlannedCall call;
   do {
-    call = planned_call(random, kFour, bytes);
+    call = planned_call(random, uneven_ranks(), bytes);
   } while (call.what.op != CollectiveOp::all_gather &&
            call.what.op != CollectiveOp::reduce_scatter);
   if (call.what.placement == Placement::in_place) call.what.placement = Placement::own_part;
@@ -58,7 +60,7 @@ TEST_F(UnevenCalls, RandomPartsAmongOtherCalls) {
     for (int i = 0; i < 12; ++i) {
       PlannedCall& call = row.emplace_back(
           i % 4 == 3
-              ? planned_call(random, kFour, {0, 20000})
+              ? planned_call(random, uneven_ranks(), {0, 20000})
               : uneven_call(random, i == 0 ? ByteRange{3 << 20, 5 << 20} : ByteRange{0, 20000},
                             order));
       call.what.order = order;
@@ -142,6 +144,20 @@ TEST_F(UnevenCalls, SingleRankIsCopied) {
   });
 }
 
+/// One part for each rank.
+UnevenParts some_parts() {
+  UnevenParts parts{};
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(uneven_ranks()); ++rank)
+    parts[rank] = 10 * (rank + 1);
+  return parts;
+}
+
+UnevenParts exchanged_parts() {
+  UnevenParts parts = some_parts();
+  std::swap(parts[0], parts[1]);
+  return parts;
+}
+
 /// A gather of these parts, of which rank 1 has others.
 std::vector<std::string> failures_of(Group& group, bool check, UnevenParts parts,
                                      UnevenParts of_rank_1) {
@@ -166,17 +182,22 @@ std::vector<std::string> failures_of(Group& group, bool check, UnevenParts parts
 }
 
 TEST_F(UnevenCalls, PartsThatDiffer_EndOnAllRanks) {
-  Group by_total(kFour, {.time_limit = std::chrono::seconds(30)});
-  EXPECT_THAT(failures_of(by_total, false, {10, 20, 30, 40}, {10, 20, 30, 41}),
-              Each(AllOf(HasSubstr("all_gatherv of 100 float32"),
-                         HasSubstr("all_gatherv of 101 float32"))));
-  Group by_lengths(kFour, {.time_limit = std::chrono::seconds(30)});
-  EXPECT_THAT(failures_of(by_lengths, false, {10, 20, 30, 40}, {20, 10, 30, 40}),
+  Group by_total(uneven_ranks(), {.time_limit = std::chrono::seconds(30)});
+  UnevenParts longer = some_parts();
+  ++longer[static_cast<std::size_t>(uneven_ranks()) - 1];
+  const auto text_of = [](const UnevenParts& parts) {
+    return fmt::format("all_gatherv of {} float32",
+                       std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}));
+  };
+  EXPECT_THAT(failures_of(by_total, false, some_parts(), longer),
+              Each(AllOf(HasSubstr(text_of(some_parts())), HasSubstr(text_of(longer)))));
+  Group by_lengths(uneven_ranks(), {.time_limit = std::chrono::seconds(30)});
+  EXPECT_THAT(failures_of(by_lengths, false, some_parts(), exchanged_parts()),
               Each(HasSubstr("the lengths of parts")));
 }
 
 TEST_F(UnevenCalls, CheckOption_NamesThePart) {
-  EXPECT_THAT(failures_of(*group_, true, {10, 20, 30, 40}, {20, 10, 30, 40}),
+  EXPECT_THAT(failures_of(*group_, true, some_parts(), exchanged_parts()),
               Each(HasSubstr("the part 0 of rank 1 (20) is not that of rank 0 (10)")));
 }
 
@@ -193,8 +214,8 @@ TEST_F(UnevenCalls, KernelsNotLoaded_AreLoadedByTheNextCall) {
   };
   Random random(4);
   const std::vector<PlannedCall> row{uneven_call(random, {1000, 20000}),
-                                     planned_call(random, kFour, {1000, 20000})};
-  Group group(kFour, {.driver = short_driver});
+                                     planned_call(random, uneven_ranks(), {1000, 20000})};
+  Group group(uneven_ranks(), {.driver = short_driver});
   group.run([&](Communicator& comm) {
     Collectives collectives(comm, kSmallScratch);
     const Stream stream(driver(), comm.context());
@@ -227,7 +248,7 @@ TEST_F(UnevenCalls, WrongBufferIsRefused) {
     call.send = send;
     call.recv = recv;
     try {
-      require_buffers(driver(), call, {rank, kFour, 0});
+      require_buffers(driver(), call, {rank, 4, 0});
       return {};
     } catch (const InvalidArgument& error) {
       return error.what();

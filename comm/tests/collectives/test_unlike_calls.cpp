@@ -1,5 +1,6 @@
 // Collective calls that are not right, or not alike on all ranks: what is refused, and that no rank
 // has a wrong result without an error.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <chrono>
@@ -25,10 +26,10 @@ using testing::HasSubstr;
 
 class UnlikeCalls : public testing::Test {
  protected:
-  static constexpr int kRanks = 3;
+  static int ranks() { return gpus_up_to(3); }
   void SetUp() override {
-    NEEDS_GPUS(kRanks);
-    group_.emplace(kRanks);
+    NEEDS_GPUS(2);
+    group_.emplace(ranks());
   }
   [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
 
@@ -122,9 +123,10 @@ TEST_F(UnlikeCalls, CallRefusedByOneRank_EndsOnAll) {
       {"stream of another GPU", [](auto&, auto& stream, auto, auto other) { stream = other; },
        "stream is one of gpu"},
   };
+  const int last = ranks() - 1;
   for (const Case& each : cases) {
     SCOPED_TRACE(each.name);
-    Group group(kRanks, kLimited);
+    Group group(ranks(), kLimited);
     std::atomic<CUdeviceptr> others{0};
     std::atomic<CUstream> of_other{nullptr};
     const auto failures = group.failures([&](Communicator& comm) {
@@ -137,7 +139,7 @@ TEST_F(UnlikeCalls, CallRefusedByOneRank_EndsOnAll) {
       comm.exchange({}, {});
       CollectiveCall call = buffers.call(CollectiveOp::allreduce, 1000);
       CUstream stream = buffers.stream.get();
-      if (comm.rank() == 2) {
+      if (comm.rank() == last) {
         each.spoil(call, stream, others, of_other);
         EXPECT_THROW(collectives.run(call, stream), InvalidArgument);
         // Its next call would meet the first one of the others.
@@ -147,15 +149,17 @@ TEST_F(UnlikeCalls, CallRefusedByOneRank_EndsOnAll) {
         try {
           collectives.run(call, stream);
         } catch (const CommunicatorError&) {
-          // rank 2 was first
+          // the last rank was first
         }
       }
       wait_for_abort(comm);
       POLYPATH_CHECK(driver(), stream_synchronize(buffers.stream.get()));
       comm.check();
     });
-    EXPECT_THAT(failures, Each(AllOf(HasSubstr("rank 2 could not issue its part of call 1"),
-                                     HasSubstr(each.why))));
+    EXPECT_THAT(
+        failures,
+        Each(AllOf(HasSubstr(fmt::format("rank {} could not issue its part of call 1", last)),
+                   HasSubstr(each.why))));
   }
 }
 
@@ -193,7 +197,7 @@ TEST_P(UnlikeCallsBy, EndOnAllRanksWithBothNamed) {
   };
   for (const Change& change : changes) {
     SCOPED_TRACE(change.name);
-    Group group(kRanks, kLimited);
+    Group group(ranks(), kLimited);
     const auto failures = group.failures([&](Communicator& comm) {
       Collectives collectives(comm, kWithCopies);
       const Buffers buffers(comm);
@@ -246,12 +250,12 @@ TEST_F(UnlikeCalls, CallSkippedByOneRank_EndsTheNext) {
       {"refused root",
        [](CollectiveCall& call) {
          call.op = CollectiveOp::reduce;
-         call.root = kRanks;
+         call.root = ranks();
        }},
   };
   for (const Skip& each : skips) {
     SCOPED_TRACE(each.name);
-    Group group(kRanks, kLimited);
+    Group group(ranks(), kLimited);
     const auto failures = group.failures([&](Communicator& comm) {
       Collectives collectives(comm, kWithCopies);
       const Buffers buffers(comm);
@@ -283,14 +287,14 @@ TEST_F(UnlikeCalls, RefusedBuffers_AreRetriedOnRequest) {
   static std::byte host[4096];
   Random random(12);
   PlannedCall planned;
-  planned.what.ranks = kRanks;
+  planned.what.ranks = static_cast<unsigned>(ranks());
   planned.what.count = 1000;
   planned.images = images_of(random, planned.what);
   group_->run([&](Communicator& comm) {
     Collectives collectives(comm, {.max_blocks = 4, .retries_buffers = true});
     const Stream stream(driver(), comm.context());
     const std::vector<PlannedCall> row{planned};
-    for (int turn = 0; turn < 3; ++turn) {
+    for (int turn = 0; turn < comm.size(); ++turn) {
       const CallRow rank_row(driver(), row, comm.rank());
       const CollectiveCall call = rank_row.call(row, 0);
       if (comm.rank() == turn) {

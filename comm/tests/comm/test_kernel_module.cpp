@@ -39,7 +39,7 @@ CUfunction loaded_in(CUcontext context) {
 
 TEST(KernelModule, LoadedOnceAContext) {
   NEEDS_GPUS(2);
-  const int gpu = gpus_up_to(8) - 1;  // which no other test needs
+  const int gpu = gpus_up_to(8) - 1;  // where no other test leaves a context
   const CudaDriver& driver = counting_driver();
   loads = unloads = 0;
   std::optional<PrimaryContext> place(std::in_place, driver, gpu);

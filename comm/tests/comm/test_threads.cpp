@@ -1,4 +1,5 @@
 // Ranks that are threads of one process.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,42 +29,45 @@ std::vector<std::uint64_t> gather(Communicator& comm, std::uint64_t local) {
 }
 
 TEST(Threads, EachRankHasItsGpu) {
-  NEEDS_GPUS(4);
-  Group group(4, {.gpus = {2, 0, 3, 1}});
-  group.run([](Communicator& comm) {
-    const std::vector<int> gpus{2, 0, 3, 1};
-    EXPECT_EQ(4, comm.size());
+  NEEDS_GPUS(2);
+  const int ranks = gpus_up_to(4);
+  std::vector<int> gpus;
+  for (int rank = 0; rank < ranks; ++rank) gpus.push_back((rank + 1) % ranks);
+  Group group(ranks, {.gpus = gpus});
+  group.run([&](Communicator& comm) {
+    EXPECT_EQ(ranks, comm.size());
     EXPECT_EQ(gpus[static_cast<std::size_t>(comm.rank())], comm.gpu());
-    for (int rank = 0; rank < 4; ++rank)
+    for (int rank = 0; rank < ranks; ++rank)
       EXPECT_EQ(gpus[static_cast<std::size_t>(rank)], comm.gpu_of(rank));
-    EXPECT_TRUE(comm.is_here((comm.rank() + 1) % 4));
+    EXPECT_TRUE(comm.is_here((comm.rank() + 1) % ranks));
     EXPECT_NO_THROW(comm.check());
   });
 }
 
 TEST(Threads, ExchangesFollowEachOtherWithoutMixing) {
-  NEEDS_GPUS(4);
-  Group group(4);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
   group.run([](Communicator& comm) {
     for (std::uint64_t round = 0; round < 500; ++round) {
       const auto all = gather(comm, round << 8 | static_cast<std::uint64_t>(comm.rank()));
-      for (std::uint64_t rank = 0; rank < 4; ++rank) ASSERT_EQ(round << 8 | rank, all[rank]);
+      for (std::uint64_t rank = 0; rank < all.size(); ++rank)
+        ASSERT_EQ(round << 8 | rank, all[rank]);
     }
   });
 }
 
 TEST(Threads, ExchangesOfAnySize) {
-  NEEDS_GPUS(3);
-  Group group(3);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(3));
   group.run([](Communicator& comm) {
     for (const std::size_t bytes : {0, 1, 4000, 4096, 50'000, 100'001}) {
       const auto contents = [&](int rank) {
         return random_bytes(bytes, bytes + static_cast<std::size_t>(rank));
       };
-      Bytes all(3 * bytes, std::byte{0xEE});
+      Bytes all(static_cast<std::size_t>(comm.size()) * bytes, std::byte{0xEE});
       comm.exchange(contents(comm.rank()), all);
       Bytes expected;
-      for (int rank = 0; rank < 3; ++rank) {
+      for (int rank = 0; rank < comm.size(); ++rank) {
         const Bytes part = contents(rank);
         expected.insert(expected.end(), part.begin(), part.end());
       }
@@ -73,21 +77,22 @@ TEST(Threads, ExchangesOfAnySize) {
 }
 
 TEST(Threads, HostMemoryIsZeroAndSharedByAll) {
-  NEEDS_GPUS(4);
-  Group group(4);
-  std::array<const SharedHostMemory*, 4> seen{};
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
+  std::vector<const SharedHostMemory*> seen(static_cast<std::size_t>(group.size()));
   group.run([&](Communicator& comm) {
     const CudaDriver& driver = comm.driver();
     constexpr std::size_t kPart = 3 * 4096 + 8;
-    const auto memory = comm.alloc_host(4 * kPart);
-    EXPECT_EQ(4 * kPart, memory->bytes());
+    const std::size_t bytes = static_cast<std::size_t>(comm.size()) * kPart;
+    const auto memory = comm.alloc_host(bytes);
+    EXPECT_EQ(bytes, memory->bytes());
     seen[static_cast<std::size_t>(comm.rank())] = memory.get();
     for (std::size_t host = 0; host < comm.node().hosts.size(); ++host) {
       const CUdeviceptr at = memory->address(static_cast<int>(host));
       const auto contents = [&](int rank) {
         return random_bytes(kPart, 10 * host + static_cast<std::size_t>(rank));
       };
-      EXPECT_TRUE(read(driver, at, 4 * kPart) == Bytes(4 * kPart)) << "not zero";
+      EXPECT_TRUE(read(driver, at, bytes) == Bytes(bytes)) << "not zero";
       (void)gather(comm, 0);
       CUdeviceptr own = 0;  // so that the rank's GPU writes it
       POLYPATH_CHECK(driver, mem_alloc(&own, kPart));
@@ -96,7 +101,7 @@ TEST(Threads, HostMemoryIsZeroAndSharedByAll) {
                      memcpy_sync(at + static_cast<std::size_t>(comm.rank()) * kPart, own, kPart));
       POLYPATH_CHECK(driver, mem_free(own));
       (void)gather(comm, 1);
-      for (int rank = 0; rank < 4; ++rank)
+      for (int rank = 0; rank < comm.size(); ++rank)
         EXPECT_TRUE(read(driver, at + static_cast<std::size_t>(rank) * kPart, kPart) ==
                     contents(rank))
             << rank;
@@ -108,13 +113,14 @@ TEST(Threads, HostMemoryIsZeroAndSharedByAll) {
 }
 
 TEST(Threads, SymmetricMemoryIsZeroAndReachedByAll) {
-  NEEDS_GPUS(4);
-  Group group(4);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
   group.run([](Communicator& comm) {
     const CudaDriver& driver = comm.driver();
     constexpr std::size_t kPart = 3 * 4096 + 8;
-    SymmetricMemory memory = comm.alloc(4 * kPart);
-    EXPECT_EQ(4 * kPart, memory.bytes());
+    const std::size_t bytes = static_cast<std::size_t>(comm.size()) * kPart;
+    SymmetricMemory memory = comm.alloc(bytes);
+    EXPECT_EQ(bytes, memory.bytes());
     EXPECT_EQ(memory.local(), memory.address(comm.rank()));
     ASSERT_TRUE(read(driver, memory.local(), memory.bytes()) == Bytes(memory.bytes()));
     gather(comm, 0);
@@ -122,11 +128,11 @@ TEST(Threads, SymmetricMemoryIsZeroAndReachedByAll) {
     const auto part = [&](int from, int to) {
       return random_bytes(kPart, static_cast<std::uint64_t>(16 * from + to));
     };
-    for (int to = 0; to < 4; ++to)
+    for (int to = 0; to < comm.size(); ++to)
       write(driver, memory.address(to) + static_cast<std::size_t>(comm.rank()) * kPart,
             part(comm.rank(), to));
     gather(comm, 1);
-    for (int from = 0; from < 4; ++from)
+    for (int from = 0; from < comm.size(); ++from)
       ASSERT_TRUE(read(driver, memory.local() + static_cast<std::size_t>(from) * kPart, kPart) ==
                   part(from, comm.rank()));
     comm.free(std::move(memory));
@@ -135,13 +141,13 @@ TEST(Threads, SymmetricMemoryIsZeroAndReachedByAll) {
 }
 
 TEST(Threads, NothingIsLeft) {
-  NEEDS_GPUS(4);
+  NEEDS_GPUS(2);
   if (!group_node().simulated) GTEST_SKIP() << "the simulated driver counts what is left";
   const CudaDriver& driver = *group_node().driver;
-  Group keeps_contexts(4);
+  Group keeps_contexts(gpus_up_to(4));
   const LiveObjects before = live_objects(driver);
   {
-    Group group(4);
+    Group group(gpus_up_to(4));
     group.run([](Communicator& comm) {
       SymmetricMemory first = comm.alloc(100);
       SymmetricMemory second = comm.alloc(200);
@@ -152,13 +158,14 @@ TEST(Threads, NothingIsLeft) {
 }
 
 TEST(Threads, SingleThread_DestroysAllRanks) {
-  NEEDS_GPUS(4);
-  Group group(4);
-  std::vector<SymmetricMemory> memories(4);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
+  std::vector<SymmetricMemory> memories(static_cast<std::size_t>(group.size()));
   group.run([&](Communicator& comm) {
     memories[static_cast<std::size_t>(comm.rank())] = comm.alloc(64);
   });
   for (const int rank : {2, 0, 3}) {
+    if (rank >= group.size()) continue;
     group.destroy(rank);
     // It is still there for ranks that have not left.
     const CurrentContext current(group[1].driver(), group[1].context());
@@ -224,30 +231,32 @@ TEST(Threads, SplitByColorAndKey) {
 }
 
 TEST(Threads, ManyCommunicatorsAtOnce) {
-  NEEDS_GPUS(4);
-  Group group(4);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(4));
   group.run([](Communicator& comm) {
     std::vector<std::unique_ptr<Communicator>> all;
     for (int i = 0; i < 20; ++i) all.push_back(comm.split(0, comm.rank()));
     for (std::uint64_t i = 0; i < 100; ++i) {
       const auto sum = gather(*all[i * 7 % 20], i);
-      EXPECT_EQ(4 * i, std::accumulate(sum.begin(), sum.end(), std::uint64_t{0}));
+      EXPECT_EQ(sum.size() * i, std::accumulate(sum.begin(), sum.end(), std::uint64_t{0}));
     }
   });
 }
 
 TEST(Threads, DifferentCallsAreToldApart) {
-  NEEDS_GPUS(3);
-  Group group(3);
-  const auto failures = group.failures([](Communicator& comm) {
-    if (comm.rank() == 2) {
+  NEEDS_GPUS(2);
+  const int last = gpus_up_to(3) - 1;
+  Group group(last + 1);
+  const auto failures = group.failures([&](Communicator& comm) {
+    if (comm.rank() == last) {
       comm.alloc(100);
     } else {
       gather(comm, 1);
     }
   });
-  EXPECT_THAT(failures, Each(AllOf(HasSubstr("rank 0 calls exchange(8 bytes)"),
-                                   HasSubstr("rank 2 calls alloc(100 bytes)"))));
+  EXPECT_THAT(failures,
+              Each(AllOf(HasSubstr("rank 0 calls exchange(8 bytes)"),
+                         HasSubstr(fmt::format("rank {} calls alloc(100 bytes)", last)))));
 }
 
 TEST(Threads, DifferentSizesAreToldApart) {
@@ -259,12 +268,12 @@ TEST(Threads, DifferentSizesAreToldApart) {
 }
 
 TEST(Threads, AbortEndsWaitsAndLaterCalls) {
-  NEEDS_GPUS(3);
-  Group group(3);
+  NEEDS_GPUS(2);
+  Group group(gpus_up_to(3));
   std::atomic<int> waiting{0};
   const auto failures = group.failures([&](Communicator& comm) {
     if (comm.rank() == 1) {
-      while (waiting < 2) std::this_thread::yield();
+      while (waiting < comm.size() - 1) std::this_thread::yield();
       comm.abort("rank 1 has had enough");
       comm.check();
     } else {
@@ -297,11 +306,12 @@ TEST(Threads, AbsentRank_IsNamed) {
 }
 
 TEST(Threads, DepartedRank_IsNamed) {
-  NEEDS_GPUS(3);
-  Group group(3);
-  group.destroy(2);
-  const auto failures = failures_on_threads(2, [&](int rank) { gather(group[rank], 1); });
-  EXPECT_THAT(failures, Each(HasSubstr("rank 2 destroyed the communicator")));
+  NEEDS_GPUS(2);
+  const int last = gpus_up_to(3) - 1;
+  Group group(last + 1);
+  group.destroy(last);
+  const auto failures = failures_on_threads(last, [&](int rank) { gather(group[rank], 1); });
+  EXPECT_THAT(failures, Each(HasSubstr(fmt::format("rank {} destroyed the communicator", last))));
 }
 
 TEST(Threads, KernelTimeout_AbortsAllRanks) {

@@ -65,6 +65,7 @@ TEST_F(NativeReasonTest, ManagedMemory) {
 }
 
 TEST_F(NativeReasonTest, StreamInCapture) {
+  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
   const Payload data = payload({MemoryId::gpu(0), far(), kSplitBytes});
   POLYPATH_CHECK(driver(),
                  stream_begin_capture(stream_->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -102,6 +103,7 @@ TEST_F(NativeReasonTest, AnotherStreamsCaptureIsNotDisturbed) {
 }
 
 TEST_F(NativeReasonTest, ContextsThatAreNotPrimary) {
+  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
   const auto create =
       driver_function<CUresult(CUcontext*, unsigned, CUdevice)>(driver(), "cuCtxCreate_v2");
   const auto destroy = driver_function<CUresult(CUcontext)>(driver(), "cuCtxDestroy_v2");
@@ -145,6 +147,7 @@ class PoolMemory {
 };
 
 TEST_F(NativeReasonTest, PoolMemoryIsWrittenOnlyByGpusThatReachIt) {
+  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
   const PoolMemory pool(driver(), context_of(1), kSplitBytes);
   TestBuffer src(driver(), node(), MemoryId::gpu(0), kSplitBytes);
   TestBuffer check(driver(), node(), MemoryId::gpu(1), kSplitBytes);
@@ -172,6 +175,7 @@ TEST_F(NativeReasonTest, PoolMemoryIsWrittenOnlyByGpusThatReachIt) {
 }
 
 TEST_F(NativeReasonTest, PoolMemoryThatAllGpusReachIsSplitAsAny) {
+  if (gpus() < 2) GTEST_SKIP() << "needs two GPUs";
   const auto set_access =
       driver_function<CUresult(CUmemoryPool, const CUmemAccessDesc*, std::size_t)>(
           driver(), "cuMemPoolSetAccess");

@@ -76,7 +76,7 @@ TEST(NodeSource, EmulatedMesh_NeedsPeerAccess) {
 
 TEST_F(NodeSourceTest, WithoutPeerAccess_DriverAndLinksSaySo) {
   if (node().gpus.size() < 2) GTEST_SKIP() << "needs two GPUs";
-  const NodeSource alone = open_node(load_options({{"node", node().name}, {"peer_access", "0"}}));
+  const NodeSource alone = open_node(load_options({{"peer_access", "0"}}));
   for (const Link& link : alone.node.links)
     if (link.from.is_gpu() && link.to.is_gpu()) {
       EXPECT_EQ(link.type, LinkType::bounce) << to_string(link.from) << to_string(link.to);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "owner.hpp"
+#include "polypath/polypath.h"
 #include "polypath_sim.h"
 
 namespace polypath::preload::test {
@@ -148,6 +150,30 @@ class NodeTest : public testing::Test {
     return values;
   }
 
+  /// Whether plans of this node split a copy of `bytes` between GPUs: with a switch no other route
+  /// pays. Asks the library that the shim opens; the program is not linked to it.
+  static bool splits_between_gpus(std::size_t bytes) {
+    static const std::size_t least = [] {
+      void* const library = dlopen("libpolypath.so.0", RTLD_NOW);
+      const auto create =
+          function<decltype(polypath_context_create)>(library, "polypath_context_create");
+      const auto destroy =
+          function<decltype(polypath_context_destroy)>(library, "polypath_context_destroy");
+      const auto ask =
+          function<decltype(polypath_split_thresholds)>(library, "polypath_split_thresholds");
+      polypath_context* engine = nullptr;
+      polypath_thresholds thresholds{};
+      EXPECT_EQ(POLYPATH_SUCCESS, create(nullptr, 0, &engine));
+      EXPECT_EQ(POLYPATH_SUCCESS, ask(engine, &thresholds));
+      destroy(engine);
+      return thresholds.gpu_to_gpu;
+    }();
+    return bytes >= least;
+  }
+  template <typename Function>
+  static Function* function(void* library, const char* name) {
+    return reinterpret_cast<Function*>(dlsym(library, name));
+  }
   /// Copies that the simulated driver was asked for so far; nothing on GPUs.
   static std::optional<std::uint64_t> simulated_copies() {
     static const bool is_simulated =
