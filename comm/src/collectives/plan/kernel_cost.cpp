@@ -33,11 +33,15 @@ constexpr double kLineTurnUs = 0.05;
 /// above.
 constexpr std::uint64_t kLineBytesABlock = 4 * kKiB;
 constexpr int kMaxLineBlocks = 128;
-/// What lines take more where fewer blocks are allowed than this and than they ask for: each byte of the buffer has a part
-/// of a block's time, next to that of the wire (2 x H200, us by 112, 64, 32, 16 blocks: allreduce of
-/// 16 MiB in two stages 58.5, 66.4, 84.6, 111; all_gather 35.3, 40.9, 53.6, 80.2).
-constexpr int kManyLineBlocks = 112;
+/// From this number on more blocks gain nothing. Where fewer are allowed than a kernel asks for,
+/// each byte of the buffer costs a part of a block's time, next to that of the wire. The rates of a
+/// block are fitted to 2 x H200, us by 112, 64, 32, 16 blocks: allreduce of 16 MiB in two stages by
+/// lines 58.5, 66.4, 84.6, 111, by channels 59.0, 60.1, 67.8, 76.4; of 1 MiB by cells 9.0, 10.4,
+/// 11.4, 14.9.
+constexpr int kManyBlocks = 112;
+constexpr double kCellBlockGbps = 17;
 constexpr double kLineBlockGbps = 21;
+constexpr double kFlatBlockGbps = 52;
 
 /// From this size on, as many blocks as there may be keep more stores in flight (2 x H200: 96 best
 /// at 4 MiB, 128 from 16 MiB on).
@@ -374,26 +378,28 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                     request.by_parts() ? 1 : requested.stages};
   const bool by_host = !why_no_peer_access(node, request).empty();
   if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
-  if (algorithm == Algorithm::cells)
-    return cost_of(node, request, kernel, by_host ? kHostHopUs : node.costs.flag_us,
-                   kCellBytesAByte, by_host);
-  if (algorithm == Algorithm::lines) {
-    KernelCost cost =
-        cost_of(node, request, kernel, node.costs.flag_us + kLineTurnUs, kLineBytesAByte);
-    const int enough = std::min(requested.blocks, kManyLineBlocks);
-    if (kernel.blocks < enough)
-      cost.us +=
-          transfer_us(request.bytes(), kLineBlockGbps) * (1.0 / kernel.blocks - 1.0 / enough);
+  // `gbps`: of a block.
+  const auto with_few_blocks = [&](KernelCost cost, double gbps) {
+    const int enough = std::min(requested.blocks, kManyBlocks);
+    if (kernel.blocks < enough && !by_host)
+      cost.us += transfer_us(request.bytes(), gbps) * (1.0 / kernel.blocks - 1.0 / enough);
     return cost;
-  }
+  };
+  if (algorithm == Algorithm::cells)
+    return with_few_blocks(cost_of(node, request, kernel, by_host ? kHostHopUs : node.costs.flag_us,
+                                   kCellBytesAByte, by_host),
+                           kCellBlockGbps);
+  if (algorithm == Algorithm::lines)
+    return with_few_blocks(
+        cost_of(node, request, kernel, node.costs.flag_us + kLineTurnUs, kLineBytesAByte),
+        kLineBlockGbps);
   const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes =
       std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kMinSlot, kMaxSlot);
-  return cost_of(
-      node, request, kernel,
-      by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs, 1,
-      by_host);
+  const double hop_us =
+      by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs;
+  return with_few_blocks(cost_of(node, request, kernel, hop_us, 1, by_host), kFlatBlockGbps);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {

@@ -206,6 +206,35 @@ TEST(CollectivePlans, Tree_IsKeptByEveryPlan) {
   EXPECT_EQ(plan_collective(known("mist"), apart, {}).algorithm, Algorithm::hierarchical);
 }
 
+/// What two GPUs took by fewer blocks than kernels ask for; microseconds, the fastest of all tiles
+/// (bench/results/2026-11-28-2xh200-kernels, steps.barrier.*.log).
+TEST(CollectivePlans, FewBlocks_TakeWhatWasFastest) {
+  struct Row {
+    CollectiveOp op;
+    std::uint64_t bytes;
+    int blocks;
+    Algorithm algorithm;
+    double us;
+  };
+  for (const Row& row : {Row{CollectiveOp::allreduce, 256 * kKiB, 8, Algorithm::lines, 7.8},
+                         Row{CollectiveOp::allreduce, kMiB, 16, Algorithm::lines, 10.9},
+                         Row{CollectiveOp::allreduce, 4 * kMiB, 32, Algorithm::lines, 24.7},
+                         Row{CollectiveOp::allreduce, 16 * kMiB, 32, Algorithm::flat, 67.8},
+                         Row{CollectiveOp::allreduce, 16 * kMiB, 112, Algorithm::lines, 58.5},
+                         Row{CollectiveOp::all_gather, 256 * kKiB, 8, Algorithm::lines, 6.1},
+                         Row{CollectiveOp::all_gather, 4 * kMiB, 32, Algorithm::lines, 16.1},
+                         Row{CollectiveOp::all_gather, 16 * kMiB, 32, Algorithm::flat, 42.1}}) {
+    SCOPED_TRACE(std::string(to_string(row.op)) + " " + format_bytes(row.bytes) + " " +
+                 std::to_string(row.blocks));
+    CollectiveOptions options;
+    options.max_blocks = row.blocks;
+    const CollectivePlan plan = plan_collective(
+        known("hgx-h200-x4"), request_of_bytes(row.op, DataType::float32, row.bytes, 2), options);
+    EXPECT_EQ(plan.algorithm, row.algorithm) << to_string(plan.algorithm);
+    EXPECT_NEAR(plan.predicted_us, row.us, 0.25 * row.us);
+  }
+}
+
 /// Between islands a part crosses once. A sum keeps the order of ranks, so half of what an owner in
 /// the first island gets crosses as it is, and the other half goes there and back: three quarters
 /// of what the kernels send across.
