@@ -36,7 +36,8 @@ class DriverCallsTest : public SimulatedTest {
   }
   [[nodiscard]] int gpus_staged_on() {
     int staged = 0;
-    for (const RouteShare& share : context_->plan({wide()}).transfers.front().routes)
+    const Plan plan = context_->plan({wide()});
+    for (const RouteShare& share : plan.transfers.front().routes)
       staged += share.route.staged() && share.route.via.is_gpu() ? 1 : 0;
     return staged;
   }

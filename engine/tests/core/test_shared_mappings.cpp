@@ -25,7 +25,8 @@ class SharedMappingsTest : public SimulatedTest {
     SimulatedTest::SetUp();
     if (IsSkipped()) return;
     Context planning(source(), arguments_);
-    for (const RouteShare& share : planning.plan({from_host()}).transfers.front().routes)
+    const Plan plan = planning.plan({from_host()});
+    for (const RouteShare& share : plan.transfers.front().routes)
       if (share.route.staged() && share.route.via.is_gpu()) relays_.insert(share.route.via.index);
     if (relays_.empty()) GTEST_SKIP() << "no GPU stages";
     faults_.emplace(source().driver);
