@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 namespace polypath::test {
@@ -136,9 +137,11 @@ std::string GpuRanks::failures() const {
   return text;
 }
 
-std::uint32_t RankCounts::max_blocks() const {
-  constexpr std::uint32_t kBlocksOfGpu = 128;  // one for each multiprocessor of an H100 or H200
-  return kBlocksOfGpu / ((ranks + gpus - 1) / gpus);
+std::uint32_t RankCounts::max_blocks(const CudaDriver& driver) const {
+  int multiprocessors = 0;
+  POLYPATH_CHECK(
+      driver, device_get_attribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+  return std::max(1U, static_cast<std::uint32_t>(multiprocessors) / ((ranks + gpus - 1) / gpus));
 }
 
 RankCounts counted(const CudaDriver& driver, RankCounts asked) {
@@ -148,6 +151,10 @@ RankCounts counted(const CudaDriver& driver, RankCounts asked) {
   RankCounts counts = asked;
   if (counts.gpus == 0) counts.gpus = std::min(all, asked.ranks != 0 ? asked.ranks : kMaxRanks);
   if (counts.ranks == 0) counts.ranks = counts.gpus;
+  counts.gpus = std::min(counts.gpus, counts.ranks);
+  if (counts.gpus == 0 || counts.gpus > all || counts.ranks > kMaxRanks)
+    throw std::runtime_error("there are " + std::to_string(all) + " GPUs, for up to " +
+                             std::to_string(kMaxRanks) + " ranks");
   return counts;
 }
 

@@ -82,10 +82,10 @@ struct RankCounts {
 
   bool share_gpus() const { return ranks > gpus; }
   /// How many blocks a rank's kernel may have, so that those of all ranks run at the same time.
-  std::uint32_t max_blocks() const;
+  std::uint32_t max_blocks(const CudaDriver& driver) const;
 };
 
-/// `asked` with its zeros filled in.
+/// `asked` with its zeros filled in. Throws std::runtime_error for more than there are.
 RankCounts counted(const CudaDriver& driver, RankCounts asked);
 
 }  // namespace polypath::test

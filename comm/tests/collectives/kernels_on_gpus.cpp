@@ -316,7 +316,7 @@ bool run(const Options& options) {
   bool right = true;
   if (options.rows > 0) {
     // Small rings and regions, so that they go round often.
-    const std::uint32_t max_blocks = std::min(64U, counts.max_blocks());
+    const std::uint32_t max_blocks = std::min(64U, counts.max_blocks(*driver));
     const std::uint32_t channels = std::min(32U, max_blocks);
     const ScratchShape shape{counts.ranks, channels, 4, 4096, 256 * 1024, 256 * 1024};
     GpuRanks ranks(*driver, shape, counts.gpus);

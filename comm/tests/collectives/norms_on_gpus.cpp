@@ -214,7 +214,7 @@ bool run(const Options& options) {
   constexpr std::uint32_t kRegion = 1536 * 1024;
   GpuRanks ranks(*driver, {counts.ranks, 128, 4, 4096, kRegion, is_simulated ? 0 : kRegion},
                  counts.gpus);
-  const std::uint32_t max_blocks = std::min(24U, counts.max_blocks());
+  const std::uint32_t max_blocks = std::min(24U, counts.max_blocks(*driver));
   for (std::uint64_t turn = 0; turn < options.turns; ++turn)
     if (const std::string wrong =
             run_turn(*driver, ranks, random, is_simulated ? 1000 : 9000, max_blocks);
