@@ -305,7 +305,7 @@ void make_uneven(Random& random, CollectiveCase& what) {
 void make_windows_unlike(Random& random, CollectiveCase& what) {
   what.has_windows = random() % 4 != 0;
   // The parts of all ranks are aligned, and not that of the first one alone.
-  if (random() % 2 == 0) what.count -= what.count % kWindowAlignment;
+  if (random() % 2 == 0 && what.parts.empty()) what.count -= what.count % kWindowAlignment;
   if (random() % 2 == 0) what.windows = static_cast<std::uint32_t>(random());
   if (random() % 2 == 0 || what.placement != Placement::apart) return;
   what.out_shifts.resize(what.ranks);

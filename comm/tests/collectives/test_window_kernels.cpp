@@ -69,10 +69,13 @@ TEST(WindowKernels, TwoHops_UseNoSlotOfRing1) {
 TEST(WindowKernels, MisalignedPlaces_AreNotAnnounced) {
   CollectiveCase what = window_case(CollectiveOp::allreduce, 3000);
   EXPECT_EQ(12, places_announced(what, 5));
-  what.out_shifts = {0, 1, 32, 0};
+  what.out_shifts = {0, 1, 32, 0};  // of 4 bytes: 128 are aligned
   EXPECT_EQ(9, places_announced(what, 5));
   what.windows = ~8U;
   EXPECT_EQ(6, places_announced(what, 5));
+  what.windows = ~0U;
+  what.out_shifts = {0, 4, 8, 16};  // 16, 32 and 64 bytes
+  EXPECT_EQ(3, places_announced(what, 5));
 }
 
 TEST(WindowKernels, AllToAllInPlace_AnnouncesNothing) {

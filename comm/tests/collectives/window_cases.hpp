@@ -46,7 +46,6 @@ inline std::vector<CollectiveCase> window_row(Random& random) {
       what.placement = Placement::in_place;
     if (random() % 3 == 0) make_blocks_unlike(random, what);
     if (random() % 3 == 0 && what.op == CollectiveOp::all_gather) make_uneven(random, what);
-    if (random() % 2 == 0) what.count -= what.count % 64;  // parts of all ranks are aligned
     for (int call = 0; call < 3; ++call) {
       if (random() % 3 == 0) make_windows_unlike(random, what);
       cases.push_back(what);

@@ -59,7 +59,7 @@ inline constexpr std::uint32_t kMaxLineRegion = 256U << 20;
 /// Scratch, slots and tiles are multiples of it, in place and in size.
 inline constexpr std::uint32_t kScratchGranule = 128;
 /// Results go straight into an `out` that is as aligned as a slot: stores of a warp to another GPU
-/// take 4 to 9 % longer where they begin elsewhere (docs/cuda-notes.md).
+/// take 3 to 8 % longer where they begin elsewhere (docs/cuda-notes.md).
 inline constexpr std::uint32_t kWindowAlignment = kScratchGranule;
 
 /// Where a scratch of a shape holds what: offsets and sizes in bytes.
