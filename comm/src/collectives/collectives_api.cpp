@@ -115,9 +115,8 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   options.reserved_sms = comm->reserved_sms;
   options.retries_buffers = comm->retries_buffers;
   options.order = static_cast<SumOrder>(comm->sum_order);
-  const DirectResults direct = comm->context->options().direct_results;
-  options.direct_results = direct == DirectResults::on ||
-                           (direct == DirectResults::automatic && has_peers_here(communicator));
+  options.direct_results =
+      has_direct_results(comm->context->options().direct_results, communicator);
   const ProfileTable<TunedCollective> tuned = comm->context->tuned<TunedCollective>();
   options.tuned = tuned.entries();
   auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());

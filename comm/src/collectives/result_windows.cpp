@@ -9,6 +9,13 @@
 namespace polypath {
 namespace {
 
+/// Whether another rank is of this process.
+bool has_peers_here(const Communicator& comm) {
+  for (int rank = 0; rank < comm.size(); ++rank)
+    if (rank != comm.rank() && comm.is_here(rank)) return true;
+  return false;
+}
+
 /// Whether peer access of the rank's context is access to these bytes, at the same address. Mapped
 /// memory and memory of pools have access of their own, for each GPU.
 bool is_plain_memory(const Communicator& comm, CUdeviceptr address, std::uint64_t bytes) {
@@ -37,10 +44,9 @@ void find_windows(UnevenArgs& args, const Communicator& comm, std::uint64_t byte
 
 }  // namespace
 
-bool has_peers_here(const Communicator& comm) {
-  for (int rank = 0; rank < comm.size(); ++rank)
-    if (rank != comm.rank() && comm.is_here(rank)) return true;
-  return false;
+bool has_direct_results(DirectResultsSetting setting, const Communicator& comm) {
+  return setting == DirectResultsSetting::on ||
+         (setting == DirectResultsSetting::automatic && has_peers_here(comm));
 }
 
 bool set_result_windows(UnevenArgs& args, const Communicator& comm, std::uint64_t bytes) {

@@ -4,13 +4,15 @@
 
 #include <cstdint>
 
+#include "base/options.hpp"
 #include "collectives/kernels/collective_args.h"
 #include "comm/communicator.hpp"
 
 namespace polypath {
 
-/// Whether another rank is of this process.
-bool has_peers_here(const Communicator& comm);
+/// Whether the rank announces where others may store results, by its setting. automatic: where
+/// another rank is of this process.
+bool has_direct_results(DirectResultsSetting setting, const Communicator& comm);
 
 /// Sets args.windows for a call by channels that receives `bytes` at args.out: for each peer whose
 /// GPU addresses all of them. All peers address the communicator's symmetric memory. Those of this

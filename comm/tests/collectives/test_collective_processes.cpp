@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "collectives/result_windows.hpp"
 #include "core/context.hpp"
 #include "driver/check.hpp"
 #include "process_group.hpp"
@@ -431,10 +432,11 @@ TEST(CollectiveProcesses, KilledUnderLoad_OthersSaySo) {
 RANK_PROGRAM(results_go_straight) {
   const auto comm = self.create();
   if (!comm->has_peer_access()) return;
+  EXPECT_FALSE(has_direct_results(DirectResultsSetting::automatic, *comm));
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
   CollectivesOptions options = kSmall;
-  options.direct_results = true;
+  options.direct_results = has_direct_results(DirectResultsSetting::on, *comm);
   Collectives collectives(*comm, options);
   const Stream stream(driver, comm->context());
   Random alike(20261128);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "call_rows.hpp"
+#include "collectives/result_windows.hpp"
 #include "driver/check.hpp"
 #include "group.hpp"
 #include "schedule_calls.hpp"
@@ -112,6 +113,15 @@ TEST_F(DirectResults, EveryOperation_IsDirectAndRight) {
   expect_calls(row, is_direct);
 }
 
+TEST_F(DirectResults, BySetting_RanksOfAProcessDo) {
+  group_->run([](Communicator& comm) {
+    EXPECT_TRUE(has_direct_results(DirectResultsSetting::automatic, comm));
+    EXPECT_TRUE(has_direct_results(DirectResultsSetting::on, comm));
+    EXPECT_FALSE(has_direct_results(DirectResultsSetting::off, comm));
+  });
+  EXPECT_EQ(DirectResultsSetting::automatic, Options{}.direct_results);
+}
+
 TEST_F(DirectResults, InPlace_IsRight) {
   Random random(2);
   std::vector<PlannedCall> row;
@@ -127,11 +137,11 @@ TEST_F(DirectResults, Misaligned_GoBySlots) {
   Random random(3);
   std::vector<PlannedCall> row;
   for (const CollectiveOp op : {CollectiveOp::allreduce, CollectiveOp::broadcast})
-    for (const std::uint32_t shift : {1U, 7U, 15U})
+    for (const std::uint32_t shift : {1U, 7U, 16U, 64U})
       row.push_back(large_call(random, op, DataType::uint8, [&](CollectiveCase& what) {
         what.out_shifts = {0, shift, 0, shift};
         what.out_shifts.resize(direct_ranks());
-        what.in_shift = 16 - shift;
+        what.in_shift = 64 - shift;
       }));
   expect_calls(row, [](const CollectiveCase& what, int rank) {
     return is_direct(what, rank) && what.out_shifts[static_cast<unsigned>(rank)] == 0;

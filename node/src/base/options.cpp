@@ -225,9 +225,9 @@ const std::vector<Row>& table() {
       {"direct_results", "POLYPATH_DIRECT_RESULTS", "auto", "auto, 0 or 1",
        "1: other ranks store results of large collectives straight into recv, where their GPUs "
        "address it; auto: where ranks share a process",
-       choice_into(&Options::direct_results, {{"auto", DirectResults::automatic},
-                                              {"1", DirectResults::on},
-                                              {"0", DirectResults::off}})},
+       choice_into(&Options::direct_results, {{"auto", DirectResultsSetting::automatic},
+                                              {"1", DirectResultsSetting::on},
+                                              {"0", DirectResultsSetting::off}})},
       {"comm_port", "POLYPATH_COMM_PORT", "auto", "auto, or 1 to 65535",
        "where rank 0 listens for ranks that a launcher started; auto: the port behind MASTER_PORT",
        count_into(&Options::comm_port, true, 1, 65535)},

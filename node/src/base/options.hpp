@@ -33,7 +33,7 @@ enum class LoadMode : std::uint8_t { automatic, all, known, off };
 enum class SumOrderSetting : std::uint8_t { rank, tree };
 
 /// Whether other ranks store results straight into recv. automatic: where ranks share a process.
-enum class DirectResults : std::uint8_t { automatic, on, off };
+enum class DirectResultsSetting : std::uint8_t { automatic, on, off };
 
 /// The values that the library runs with. 0 means "the planner decides" where a comment says so.
 struct Options {
@@ -67,7 +67,7 @@ struct Options {
   int check = 0;                      ///< 1: compare each collective with those of the other ranks
   bool scratch_when_needed = false;   ///< collectives take most scratch when a call needs it
   SumOrderSetting sum_order = SumOrderSetting::rank;  ///< of communicators that name none
-  DirectResults direct_results = DirectResults::automatic;
+  DirectResultsSetting direct_results = DirectResultsSetting::automatic;
   int comm_port = 0;            ///< where rank 0 listens; 0: MASTER_PORT + 1
   std::string comm_node;        ///< which node a rank is of; "auto": this machine
   bool mpi_collectives = true;  ///< what the shim takes; it reads the variable itself
