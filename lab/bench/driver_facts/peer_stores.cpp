@@ -114,7 +114,8 @@ void peer_stores(Workbench& bench, Report& report) {
   const auto skip = [&](const char* why) {
     report.skipped(kPeerStores, "stores to other GPUs", why);
   };
-  if (bench.gpus() < 2 || bench.gpus() > static_cast<int>(kMaxPeers)) return skip("needs 2 GPUs");
+  if (bench.gpus() < 2 || bench.gpus() > static_cast<int>(kMaxPeers) + 1)
+    return skip("needs 2 GPUs");
   if (peer_stores_image().empty()) return skip("this build has no kernels");
   if (bench.driver().launch_kernel == nullptr) return skip("the driver runs no kernels");
   if (bench.simulated()) return skip("a simulated node runs the kernels of polypath only");
@@ -125,7 +126,7 @@ void peer_stores(Workbench& bench, Report& report) {
     report.figure(kPeerStores, fmt::format("{} blocks", blocks), stores.by_kernels(blocks, 0),
                   "GB/s");
   for (const std::uint64_t shift : {16U, 32U, 64U, 128U, 256U})
-    report.figure(kPeerStores, fmt::format("112 blocks, rows {} bytes past 4 KiB", shift),
+    report.figure(kPeerStores, fmt::format("112 blocks, rows {} bytes before 4 KiB", shift),
                   stores.by_kernels(112, shift), "GB/s");
 }
 

@@ -4,8 +4,8 @@
 
 namespace polypath::facts {
 
-/// A block has a share of what goes to each peer. Rows begin `shift` words after multiples of 4 KiB
-/// of the peer's memory.
+/// A block has a share of what goes to each peer. Rows begin `shift` words before multiples of 4
+/// KiB of the peer's memory.
 extern "C" __global__ void __launch_bounds__(kStoringThreads)
     peer_stores(const __grid_constant__ StoresArgs args) {
   constexpr unsigned int kInFlight = 8;

@@ -10,7 +10,7 @@ struct StoresArgs {
   const void* from;
   void* to[kMaxPeers];  ///< the same words to each, one after another
   unsigned int peers;
-  unsigned int shift;        ///< words
+  unsigned int shift;        ///< words, by which rows begin before where they are aligned
   unsigned long long words;  ///< of 16 bytes, to each
 };
 
