@@ -115,8 +115,8 @@ CommCollectives& collectives_of(polypath_comm* comm, bool copies) {
   options.reserved_sms = comm->reserved_sms;
   options.retries_buffers = comm->retries_buffers;
   options.order = static_cast<SumOrder>(comm->sum_order);
-  options.direct_results =
-      has_direct_results(comm->context->options().direct_results, communicator);
+  options.direct_results = has_direct_results(comm->context->options().direct_results, communicator,
+                                              /*stands_in=*/comm->retries_buffers);
   const ProfileTable<TunedCollective> tuned = comm->context->tuned<TunedCollective>();
   options.tuned = tuned.entries();
   auto links = watch_host_links(comm->context->load(), comm->context->node(), communicator.gpu());

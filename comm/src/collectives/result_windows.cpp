@@ -44,9 +44,9 @@ void find_windows(UnevenArgs& args, const Communicator& comm, std::uint64_t byte
 
 }  // namespace
 
-bool has_direct_results(DirectResultsSetting setting, const Communicator& comm) {
-  return setting == DirectResultsSetting::on ||
-         (setting == DirectResultsSetting::automatic && has_peers_here(comm));
+bool has_direct_results(DirectResultsSetting setting, const Communicator& comm, bool stands_in) {
+  if (setting != DirectResultsSetting::automatic) return setting == DirectResultsSetting::on;
+  return !stands_in && has_peers_here(comm);
 }
 
 bool set_result_windows(UnevenArgs& args, const Communicator& comm, std::uint64_t bytes) {

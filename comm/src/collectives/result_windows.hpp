@@ -11,8 +11,9 @@
 namespace polypath {
 
 /// Whether the rank announces where others may store results, by its setting. automatic: where
-/// another rank is of this process.
-bool has_direct_results(DirectResultsSetting setting, const Communicator& comm);
+/// another rank is of this process, and its program is not one of another library (`stands_in`):
+/// that may free buffers once its own rank has aborted.
+bool has_direct_results(DirectResultsSetting setting, const Communicator& comm, bool stands_in);
 
 /// Sets args.windows for a call by channels that receives `bytes` at args.out: for each peer whose
 /// GPU addresses all of them. All peers address the communicator's symmetric memory. Those of this

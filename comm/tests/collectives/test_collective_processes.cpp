@@ -432,11 +432,11 @@ TEST(CollectiveProcesses, KilledUnderLoad_OthersSaySo) {
 RANK_PROGRAM(results_go_straight) {
   const auto comm = self.create();
   if (!comm->has_peer_access()) return;
-  EXPECT_FALSE(has_direct_results(DirectResultsSetting::automatic, *comm));
+  EXPECT_FALSE(has_direct_results(DirectResultsSetting::automatic, *comm, false));
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
   CollectivesOptions options = kSmall;
-  options.direct_results = has_direct_results(DirectResultsSetting::on, *comm);
+  options.direct_results = has_direct_results(DirectResultsSetting::on, *comm, false);
   Collectives collectives(*comm, options);
   const Stream stream(driver, comm->context());
   Random alike(20261128);

@@ -115,9 +115,11 @@ TEST_F(DirectResults, EveryOperation_IsDirectAndRight) {
 
 TEST_F(DirectResults, BySetting_RanksOfAProcessDo) {
   group_->run([](Communicator& comm) {
-    EXPECT_TRUE(has_direct_results(DirectResultsSetting::automatic, comm));
-    EXPECT_TRUE(has_direct_results(DirectResultsSetting::on, comm));
-    EXPECT_FALSE(has_direct_results(DirectResultsSetting::off, comm));
+    for (const bool stands_in : {false, true}) {
+      EXPECT_EQ(!stands_in, has_direct_results(DirectResultsSetting::automatic, comm, stands_in));
+      EXPECT_TRUE(has_direct_results(DirectResultsSetting::on, comm, stands_in));
+      EXPECT_FALSE(has_direct_results(DirectResultsSetting::off, comm, stands_in));
+    }
   });
   EXPECT_EQ(DirectResultsSetting::automatic, Options{}.direct_results);
 }
