@@ -2,9 +2,9 @@
 // ranks start at random moments, every byte checked; then how long calls take, by size, kernel and
 // shape.
 //
-//   kernels_on_gpus [--gpus N] [--ranks N] [--rows N] [--seed N] [--most BYTES] [--all] [--op allreduce|...]
-//                   [--driver LIBRARY] [--type float32|bfloat16] [--factor N] [--order rank|tree]
-//                   [--uneven 1]
+//   kernels_on_gpus [--gpus N] [--ranks N] [--rows N] [--seed N] [--most BYTES] [--all]
+//                   [--op allreduce|...] [--driver LIBRARY] [--type float32|bfloat16] [--factor N]
+//                   [--order rank|tree] [--uneven 1]
 //
 // --ranks: more than GPUs, so that one or two GPUs can try the kernels of eight ranks. Ranks that
 // share a GPU are not timed.
