@@ -14,7 +14,8 @@
 // halves, flags and the count of calls are those of cells: both kinds of calls may follow each
 // other in any order.
 //
-// A block counts its share of the call (collective_ll.cuh) once it has waited for the last time.
+// A block counts its share of the call (collective_ll.cuh) once it has waited for the last time, or
+// has timed out. Earlier, as calls by cells do it, gains nothing here: the block meets in any case.
 //
 // In place: the input is read by the threads that push it, of any block. Its cells hold its data,
 // so output is stored over an input that was read on all its places.

@@ -220,13 +220,13 @@ class Rows {
   /// `get(row, unit, use)`, which all lanes of a warp call, calls `use(x)` with this lane's part of
   /// the row to normalise, once; false, to all lanes, and no call: one has timed out. `ok` false:
   /// this thread has timed out before. Calls `waited()` in all threads, after all waits of the
-  /// block, if none has timed out.
+  /// block, or once one has timed out.
   template <typename Get, typename Waited>
   SIMT_DEVICE void run(const Get& get, bool ok, const Waited& waited) {
     ok = simt::warp_all(ok);
     if (!has_row()) {
-      if (!simt::block_any(!ok)) waited();
-      return;
+      simt::block_sync();
+      return waited();
     }
     last_ = first_;
     while (last_ + step_ < units_) last_ += step_;
@@ -236,8 +236,9 @@ class Rows {
       sums_.at[0][unit] = sums_.at[1][unit] = 0;
     for (std::uint32_t row = team_.number(); row < args_.rows; row += team_.count()) {
       Held held;
-      if (!take(row, get, ok, held)) return;
-      if (row + team_.count() >= args_.rows) waited();
+      const bool is_taken = take(row, get, ok, held);
+      if (!is_taken || row + team_.count() >= args_.rows) waited();
+      if (!is_taken) return;
       give(row, held);
       parity_ ^= 1U;
     }

@@ -156,7 +156,7 @@ POLYPATH_DEVICE bool is_aborted(const this_warp& warp, const wait_context& wait_
 
 /// Waits until `ready()`, which loads what it looks at. False: the abort word was set, the time is
 /// up, or another wait of this rank timed out; the status record says what the first of them was
-/// for. After false, the caller publishes nothing more and leaves its counts as they are.
+/// for. After false, the caller publishes nothing more.
 template <typename Ready, typename WhatFor>
 POLYPATH_DEVICE bool wait_until(const wait_context& wait_ctx, const Ready& ready,
                                 const WhatFor& awaited) {
