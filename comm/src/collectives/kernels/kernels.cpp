@@ -156,7 +156,8 @@ const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::
     return "the slots of a ring are not a power of 2 from 4 on";
   if (shape.slot_bytes == 0 || shape.slot_bytes % kScratchGranule != 0)
     return "slot_bytes is not a multiple of 128";
-  if (shape.cell_bytes % kCellRowBytes != 0) return "cell_bytes is not a multiple of 1024";
+  if (shape.cell_bytes % kCellRowBytes != 0 || shape.cell_bytes > kMaxCellRegion)
+    return "cell_bytes is not a multiple of 1024, up to 32 MiB";
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     if (args.scratch[rank] == nullptr || !is_aligned(args.scratch[rank], kScratchGranule))
       return "the scratch of a rank is missing, or not aligned to 128 bytes";
