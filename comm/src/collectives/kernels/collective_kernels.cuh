@@ -18,10 +18,10 @@
 #define POLYPATH_FOLDS(name, warps) static_assert(true)
 #endif
 
+// A kernel of a call waits itself for earlier ones: what it works out before takes no memory.
 #define POLYPATH_COLLECTIVE_KERNEL(family, type, Element, order, Args, warps) \
   SIMT_KERNEL(polypath_##family##_##type, ::polypath::kCollectiveThreads,     \
               POLYPATH_PARAMETER ::polypath::Args args) {                     \
-    ::polypath::simt::grid_dependency_wait();                                 \
     ::polypath::family::run<Element, ::polypath::SumOrder::order>(args);      \
   }                                                                           \
   POLYPATH_FOLDS(polypath_##family##_##type, warps)

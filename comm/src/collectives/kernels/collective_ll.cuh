@@ -17,8 +17,10 @@
 // (call_meeting.cuh), and so ended call n with all its reading.
 //
 // The number of the call is counted on the device, so a captured graph replays: each block adds its
-// share of kCallParts when it is done, the shares of a grid make kCallParts, and every block reads
-// the count before it adds; so all blocks read a count of the same call.
+// share of kCallParts once its threads have read the count, and the shares of a grid make
+// kCallParts; so all blocks read a count of the same call. Blocks do that while data are under way.
+// At the end of a small call it would take as long as the last store. A call that times out is
+// counted as well: what this rank calls next must not be taken for it by a rank that comes late.
 //
 // Flags come round after 2^31 calls. A cell that was last written exactly 2^31 calls ago, by a
 // larger call, would be taken for one of this call. So a warp clears one row of cells in two of
@@ -41,6 +43,7 @@
 #include "collectives/kernels/cell_calls.cuh"
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/mutants.h"
+#include "collectives/kernels/partial_words.cuh"
 #include "collectives/kernels/rank_roles.h"
 #include "collectives/kernels/reductions.cuh"
 #include "polypath/device/tile.cuh"
@@ -91,68 +94,82 @@ SIMT_DEVICE Words words_of(const Pair& pair) {
 }
 
 /// Where this lane's k-th word of a row lies in a piece. A row is the pairs of a warp; its words,
-/// as its cells, lie k-th by k-th, so that a warp loads and stores neighbours.
-SIMT_DEVICE std::uint64_t place_of(std::uint64_t row, int k) {
-  return row * kCellRowData +
-         (std::uint64_t{static_cast<unsigned>(k)} * simt::kWarp + simt::lane_index()) * kWord;
+/// as its cells, lie k-th by k-th, so that a warp loads and stores neighbours. Pieces are shorter
+/// than a region (kMaxCellRegion).
+SIMT_DEVICE std::uint32_t place_of(std::uint32_t row, int k) {
+  return row * kCellRowData + static_cast<std::uint32_t>(k) * (simt::kWarp * kWord) +
+         simt::lane_index() * kWord;
 }
 
 /// True when the lane has words of that row in a piece of `length` bytes.
-SIMT_DEVICE bool has_words(std::uint64_t row, std::uint64_t length) {
+SIMT_DEVICE bool has_words(std::uint32_t row, std::uint64_t length) {
   return place_of(row, 0) < length;
 }
-
-/// What an access to a piece takes that is not aligned to words, or at its end: 2 bytes where
-/// address and length allow it, as of half types at odd elements, else 1.
-SIMT_DEVICE std::uint32_t part_of_word(const unsigned char* piece, std::uint64_t length) {
-  return ((reinterpret_cast<std::uintptr_t>(piece) | length) % 2) == 0 ? 2 : 1;
-}
-SIMT_DEVICE std::uint64_t load_part(const unsigned char* from, std::uint32_t bytes) {
-  if (bytes == 1) return simt::load_streaming(from);
-  return simt::load_streaming(reinterpret_cast<const std::uint16_t*>(from));
-}
-SIMT_DEVICE void store_part(unsigned char* to, std::uint32_t bytes, std::uint64_t part) {
-  if (bytes == 1)
-    simt::store_streaming(to, static_cast<unsigned char>(part));
-  else
-    simt::store_streaming(reinterpret_cast<std::uint16_t*>(to), static_cast<std::uint16_t>(part));
+/// True when any lane has.
+SIMT_DEVICE bool is_row(std::uint32_t row, std::uint64_t length) {
+  return row * kCellRowData < length;
 }
 
-/// User memory, of any alignment. Bytes after the end of the piece read as 0.
-SIMT_DEVICE Words load_words(const unsigned char* piece, std::uint64_t row, std::uint64_t length) {
-  Words words{};
-  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % kWord == 0;
-  POLYPATH_UNROLL
-  for (int k = 0; k < kWords; ++k) {
-    const std::uint64_t place = place_of(row, k);
-    if (aligned && place + kWord <= length) {
-      words.at[k] = simt::load_streaming(reinterpret_cast<const std::uint64_t*>(piece + place));
+/// A piece of user memory, of any alignment.
+class Piece {
+ public:
+  SIMT_DEVICE Piece(const void* begin, std::uint64_t offset, std::uint64_t length)
+      : begin_(static_cast<const unsigned char*>(begin) + offset),
+        length_(static_cast<std::uint32_t>(length)),
+        aligned_(reinterpret_cast<std::uintptr_t>(begin_) % kWord == 0) {}
+
+  [[nodiscard]] SIMT_DEVICE bool is_at(const Piece& other) const { return begin_ == other.begin_; }
+  [[nodiscard]] SIMT_DEVICE bool has_words(std::uint32_t row) const {
+    return cells::has_words(row, length_);
+  }
+
+  /// Bytes after the end read as 0. A row of whole words takes no conditions: in a small call each
+  /// instruction counts.
+  [[nodiscard]] SIMT_DEVICE Words load(std::uint32_t row) const {
+    Words words{};
+    const auto* const from = reinterpret_cast<const std::uint64_t*>(begin_ + place_of(row, 0));
+    if (is_whole(row)) {
+      POLYPATH_UNROLL
+      for (int k = 0; k < kWords; ++k) words.at[k] = simt::load_streaming(from + k * kStride);
     } else {
-      const std::uint32_t step = part_of_word(piece, length);
-      POLYPATH_NO_UNROLL
-      for (std::uint32_t b = 0; b < kWord; b += step)
-        if (place + b < length) words.at[k] |= load_part(piece + place + b, step) << (8 * b);
+      POLYPATH_UNROLL
+      for (int k = 0; k < kWords; ++k)
+        words.at[k] = has_word(row, k) ? simt::load_streaming(from + k * kStride)
+                                       : load_partial_word(begin_, place_of(row, k), length_);
+    }
+    return words;
+  }
+  SIMT_DEVICE void store(std::uint32_t row, const Words& words) const {
+    auto* const begin = const_cast<unsigned char*>(begin_);
+    auto* const to = reinterpret_cast<std::uint64_t*>(begin + place_of(row, 0));
+    if (is_whole(row)) {
+      POLYPATH_UNROLL
+      for (int k = 0; k < kWords; ++k) simt::store_streaming(to + k * kStride, words.at[k]);
+    } else {
+      POLYPATH_UNROLL
+      for (int k = 0; k < kWords; ++k)
+        if (has_word(row, k))
+          simt::store_streaming(to + k * kStride, words.at[k]);
+        else
+          store_partial_word(begin, place_of(row, k), length_, words.at[k]);
     }
   }
-  return words;
-}
 
-SIMT_DEVICE void store_words(unsigned char* piece, std::uint64_t row, std::uint64_t length,
-                             const Words& words) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % kWord == 0;
-  POLYPATH_UNROLL
-  for (int k = 0; k < kWords; ++k) {
-    const std::uint64_t place = place_of(row, k);
-    if (aligned && place + kWord <= length) {
-      simt::store_streaming(reinterpret_cast<std::uint64_t*>(piece + place), words.at[k]);
-    } else {
-      const std::uint32_t step = part_of_word(piece, length);
-      POLYPATH_NO_UNROLL
-      for (std::uint32_t b = 0; b < kWord; b += step)
-        if (place + b < length) store_part(piece + place + b, step, words.at[k] >> (8 * b));
-    }
+ private:
+  static constexpr int kStride = static_cast<int>(simt::kWarp);
+
+  /// The same for all lanes.
+  [[nodiscard]] SIMT_DEVICE bool is_whole(std::uint32_t row) const {
+    return aligned_ && (row + 1) * kCellRowData <= length_;
   }
-}
+  [[nodiscard]] SIMT_DEVICE bool has_word(std::uint32_t row, int k) const {
+    return aligned_ && place_of(row, k) + kWord <= length_;
+  }
+
+  const unsigned char* begin_;
+  std::uint32_t length_;
+  bool aligned_;
+};
 
 /// Whether call `number`, modulo 2^31, clears a row.
 SIMT_DEVICE bool clears(std::uint32_t number) {
@@ -166,7 +183,7 @@ SIMT_DEVICE_NOINLINE void clear_row(const Args& args, std::uint32_t half, std::u
   const PartOf<Args> part = part_in_call(args);
   const RankRoles& roles = part.roles;
   const ScratchLayout layout{args.shape};
-  const std::uint64_t row = (number >> kClearShift) % (args.shape.cell_bytes / kCellRowBytes);
+  const std::uint32_t row = (number >> kClearShift) % (args.shape.cell_bytes / kCellRowBytes);
   const auto is_in = [](std::uint32_t set, std::uint32_t rank) {
     return ((set >> rank) & 1U) != 0;
   };
@@ -187,50 +204,52 @@ SIMT_DEVICE_NOINLINE void clear_row(const Args& args, std::uint32_t half, std::u
     }
 }
 
-/// One call, as one thread sees it, of at most `kMaxPeers` ranks: fewer need fewer registers.
+/// One call, as one thread sees it, of at most `kMaxPeers` ranks: fewer need fewer registers, and
+/// fewer instructions between the last data and the stores of results.
 template <typename Element, int kMaxPeers, SumOrder kOrder, typename Args>
 class Call {
  public:
+  /// Takes no memory.
   SIMT_DEVICE Call(const Args& args, const PartOf<Args>& part)
-      : args_(args), part_(part), layout_{args.shape} {
-    if (has_mutant(Fault::call_counted_too_early)) count_share(args_);
-    const std::uint64_t number = simt::load_relaxed(calls_of(args_)) / kCallParts;
-    flag_ = kUsed | (has_mutant(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
-    half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
-    first_row_ = simt::warp_index() * simt::grid_size() + simt::block_index();
-    row_step_ = simt::grid_size() * (simt::block_size() / simt::kWarp);
-  }
+      : args_(args),
+        part_(part),
+        layout_{args.shape},
+        first_row_(simt::warp_index() * simt::grid_size() + simt::block_index()),
+        owner_(simt::opaque((part.roles.owner ? kOwns : 0U) |
+                            (part.roles.own_part ? kHasPart : 0U) |
+                            (part.roles.owner_keeps ? kKeeps : 0U))) {}
 
-  /// False: timed out.
-  SIMT_DEVICE bool run() {
+  SIMT_DEVICE void run() {
+    if (has_mutant(Fault::call_counted_too_early)) count_share(args_);
     // The last warp has no rows in a small call, and no more than others in any.
     const bool meets =
         simt::block_index() == 0 && simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
     const std::uint32_t meeting = meets ? begin_meeting(args_) : 0;
-    push();
-    const std::uint32_t number_in_flag = flag_ & ~kUsed;
-    if (first_row_ == 0 && clears(number_in_flag)) clear_row(args_, half_, number_in_flag);
-    if (meets && !end_meeting(args_, meeting)) return false;
-    return combine() && take();
-  }
-
-  /// All threads of the block, after run(): true for those that did not time out.
-  SIMT_DEVICE void count(bool done) const {
-    const bool aborted = simt::barrier_any(0, simt::block_size(), !done);
-    if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_share(args_);
+    // Only warps with rows load the count: all of them at one address would wait for each other.
+    const bool has_rows = is_row(first_row_, part_.pieces.longest);
+    if (has_rows) push(simt::load_relaxed(calls_of(args_)));
+    simt::block_sync();  // all that need the count have read it
+    if (!has_mutant(Fault::call_counted_too_early)) count_share(args_, simt::block_size() - 1);
+    if (meets && !simt::warp_all(end_meeting(args_, meeting))) return;
+    if (has_rows && combine()) take();
   }
 
  private:
-  SIMT_DEVICE const unsigned char* in(std::uint32_t rank) const {
-    return static_cast<const unsigned char*>(args_.in) + part_.pieces.in(rank);
+  SIMT_DEVICE Piece in(std::uint32_t rank) const {
+    return {args_.in, part_.pieces.in(rank), part_.pieces.length(rank)};
   }
-  SIMT_DEVICE unsigned char* out(std::uint32_t rank) const {
-    return static_cast<unsigned char*>(args_.out) + part_.pieces.out(rank);
+  SIMT_DEVICE Piece out(std::uint32_t rank) const {
+    return {args_.out, part_.pieces.out(rank), part_.pieces.length(rank)};
+  }
+  /// What this rank pushes to all others alike.
+  SIMT_DEVICE Piece pushed() const {
+    return {args_.in, part_.pieces.in(0), part_.pieces.pushed_length(args_.rank)};
   }
   /// This lane's first cell of a row; the second lies kWarp cells after it.
   SIMT_DEVICE Cell* cells(std::uint32_t receiver, std::uint32_t ring, std::uint32_t sender,
                           std::uint32_t row) const {
-    return reinterpret_cast<Cell*>(args_.scratch[receiver] + layout_.cells(half_, ring, sender) +
+    return reinterpret_cast<Cell*>(args_.scratch[receiver] +
+                                   layout_.cells(simt::opaque(half_), ring, sender) +
                                    std::uint64_t{row} * kCellRowBytes) +
            simt::lane_index();
   }
@@ -238,6 +257,12 @@ class Call {
   /// once would take as many registers as their pairs.
   SIMT_DEVICE static std::uint32_t rank_of(int p) {
     return simt::opaque(static_cast<std::uint32_t>(p));
+  }
+  /// What it does as an owner (RankRoles), in one register.
+  enum Owner : std::uint32_t { kOwns = 1, kHasPart = 2, kKeeps = 4 };
+  SIMT_DEVICE bool does(Owner what) const { return (owner_ & what) != 0; }
+  SIMT_DEVICE static std::uint32_t row_step() {
+    return simt::grid_size() * (simt::block_size() / simt::kWarp);
   }
   SIMT_DEVICE bool in_set(std::uint32_t set, int rank) const { return ((set >> rank) & 1U) != 0; }
 
@@ -247,35 +272,57 @@ class Call {
     device::store_relaxed<device::system_scope>(at + simt::kWarp, pair.second);
   }
 
-  SIMT_DEVICE void push() {
-    const RankRoles& roles = part_.roles;
-    if (roles.push == 0) return;
-    for (std::uint32_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
-      Words words[kMaxPeers] = {};
-      if (part_.pieces.in_stride == 0) {
-        if constexpr (std::is_same_v<Args, UnevenArgs>)
-          if (!has_words(row, part_.pieces.pushed_length(args_.rank))) return;
-        words[0] = load_words(in(0), row, part_.pieces.pushed_length(args_.rank));
-        POLYPATH_UNROLL
-        for (int p = 0; p < kMaxPeers; ++p)
-          if (in_set(roles.push, p)) push_pair(p, roles.ring, row, pair_of(words[0], flag_));
-        continue;
-      }
-      POLYPATH_UNROLL
-      for (int p = 0; p < kMaxPeers; ++p) {
-        const std::uint32_t to = rank_of(p);
-        const std::uint64_t length = part_.pieces.length(to);
-        if (in_set(roles.push, p) && has_words(row, length))
-          words[p] = load_words(in(to), row, length);
-      }
-      POLYPATH_UNROLL
-      for (int p = 0; p < kMaxPeers; ++p)
-        if (in_set(roles.push, p) && has_words(row, part_.pieces.length(rank_of(p))))
-          push_pair(p, roles.ring, row, pair_of(words[p], flag_));
-    }
+  SIMT_DEVICE void begin(std::uint64_t count) {
+    const std::uint64_t number = simt::opaque(count) / kCallParts;
+    flag_ = kUsed | (has_mutant(Fault::flag_not_counted) ? 0 : static_cast<std::uint32_t>(number));
+    half_ = has_mutant(Fault::halves_not_alternated) ? 0 : static_cast<std::uint32_t>(number % 2);
   }
 
-  /// Waits for this lane's pairs of a row from all of `senders`.
+  /// `count`: as it was loaded. It is looked at after the first row's loads are under way.
+  SIMT_DEVICE void push(std::uint64_t count) {
+    const std::uint64_t length =
+        part_.pieces.in_stride == 0 ? part_.pieces.pushed_length(args_.rank) : part_.pieces.longest;
+    const bool pushes = part_.roles.push != 0 && is_row(first_row_, length);
+    Words words[kMaxPeers] = {};
+    if (pushes) load_row(first_row_, words);
+    begin(count);
+    for (std::uint32_t row = first_row_; pushes;) {
+      push_row(row, words);
+      row += row_step();
+      if (!is_row(row, length)) break;
+      load_row(row, words);
+    }
+    const std::uint32_t number = flag_ & ~kUsed;
+    if (first_row_ == 0 && clears(number)) clear_row(args_, half_, number);
+  }
+  /// What it pushes of a row: one part for all, or one for each.
+  SIMT_DEVICE void load_row(std::uint32_t row, Words (&words)[kMaxPeers]) const {
+    if (part_.pieces.in_stride == 0) {
+      words[0] = pushed().load(row);
+      return;
+    }
+    POLYPATH_UNROLL
+    for (int p = 0; p < kMaxPeers; ++p)
+      if (in_set(part_.roles.push, p)) words[p] = in(rank_of(p)).load(row);
+  }
+  SIMT_DEVICE void push_row(std::uint32_t row, const Words (&words)[kMaxPeers]) {
+    const RankRoles& roles = part_.roles;
+    if (part_.pieces.in_stride == 0) {
+      if (!pushed().has_words(row)) return;
+      const Pair pair = pair_of(words[0], flag_);
+      POLYPATH_UNROLL
+      for (int p = 0; p < kMaxPeers; ++p)
+        if (in_set(roles.push, p)) push_pair(p, roles.ring, row, pair);
+      return;
+    }
+    POLYPATH_UNROLL
+    for (int p = 0; p < kMaxPeers; ++p)
+      if (in_set(roles.push, p) && has_words(row, part_.pieces.length(rank_of(p))))
+        push_pair(p, roles.ring, row, pair_of(words[p], flag_));
+  }
+
+  /// Waits for this lane's pairs of a row from all of `senders`. All lanes of a warp; false, to
+  /// all: one has timed out.
   SIMT_DEVICE bool wait_for_pairs(std::uint32_t senders, std::uint32_t ring, std::uint32_t row,
                                   Pair (&pairs)[kMaxPeers]) {
     int missing = 0;
@@ -304,10 +351,12 @@ class Call {
         }
       return all;
     };
-    return device::wait_until(args_.wait_ctx, ready, [&] {
+    const bool has_come = device::wait_until(args_.wait_ctx, ready, [&] {
       return device::wait_target{static_cast<std::uint32_t>(missing), flag_,
                                  pairs_flag(pairs, missing)};
     });
+    // Lanes whose data come first would use them before the others look again.
+    return simt::warp_all(has_come);
   }
 
   SIMT_DEVICE static std::uint32_t pairs_flag(const Pair (&pairs)[kMaxPeers], int peer) {
@@ -320,13 +369,14 @@ class Call {
 
   SIMT_DEVICE bool combine() {
     const RankRoles& roles = part_.roles;
-    if (!roles.owner) return true;
+    if (!does(kOwns)) return true;
     const std::uint64_t length = part_.pieces.length(args_.rank);
-    for (std::uint32_t row = first_row_; has_words(row, length); row += row_step_) {
+    for (std::uint32_t row = first_row_; is_row(row, length); row += row_step()) {
       Words own{};
-      if (roles.own_part) own = load_words(in(args_.rank), row, length);
+      if (does(kHasPart)) own = in(args_.rank).load(row);
       Pair pairs[kMaxPeers] = {};
-      if (!wait_for_pairs(roles.combine, 0, row, pairs)) return false;
+      const bool has = has_words(row, length);
+      if (!wait_for_pairs(has ? roles.combine : 0, 0, row, pairs)) return false;
       Words result;
       if constexpr (std::is_same_v<Element, Bytes>) {
         result = own;
@@ -343,9 +393,8 @@ class Call {
       const std::uint32_t at = simt::opaque(row);
       POLYPATH_UNROLL
       for (int p = 0; p < kMaxPeers; ++p)
-        if (in_set(roles.results, p)) push_pair(p, 1, at, pair);
-      const std::uint32_t rank = simt::opaque(std::uint32_t{args_.rank});
-      if (roles.owner_keeps) store_words(out(rank), at, part_.pieces.length(rank), result);
+        if (has && in_set(roles.results, p)) push_pair(p, 1, at, pair);
+      if (does(kKeeps)) out(simt::opaque(std::uint32_t{args_.rank})).store(at, result);
     }
     return true;
   }
@@ -373,7 +422,7 @@ class Call {
   SIMT_DEVICE std::uint64_t combined_word(const Operation& operation, const WordOf& word_of) const {
     constexpr int kElements = static_cast<int>(kWord / sizeof(Element));
     using Sum = typename Operation::Sum;
-    const int ranks = static_cast<int>(args_.shape.ranks);
+    const int ranks = kMaxPeers == 2 ? 2 : static_cast<int>(args_.shape.ranks);
     Sum sums[kElements];
     const auto load = [&](int p, Sum(&into)[kElements]) {
       Element elements[kElements];
@@ -404,52 +453,52 @@ class Call {
     return result;
   }
 
-  SIMT_DEVICE bool take() {
+  SIMT_DEVICE void take() {
     const RankRoles& roles = part_.roles;
-    if ((roles.take | roles.keep) == 0) return true;
-    for (std::uint32_t row = first_row_; has_words(row, part_.pieces.longest); row += row_step_) {
+    if ((roles.take | roles.keep) == 0) return;
+    for (std::uint32_t row = first_row_; is_row(row, part_.pieces.longest); row += row_step()) {
       std::uint32_t senders = 0;
       POLYPATH_UNROLL
       for (int p = 0; p < kMaxPeers; ++p) {
         const std::uint32_t rank = rank_of(p);
-        const std::uint64_t length = part_.pieces.length(rank);
-        if (!has_words(row, length)) continue;
-        if (in_set(roles.keep, p) && in(rank) != out(rank))
-          store_words(out(rank), row, length, load_words(in(rank), row, length));
+        if (!in(rank).has_words(row)) continue;
+        if (in_set(roles.keep, p) && !in(rank).is_at(out(rank)))
+          out(rank).store(row, in(rank).load(row));
         senders |= roles.take & (1U << p);
       }
       Pair pairs[kMaxPeers] = {};
-      if (!wait_for_pairs(senders, 1, row, pairs)) return false;
+      if (!wait_for_pairs(senders, 1, row, pairs)) return;
       POLYPATH_UNROLL
       for (int p = 0; p < kMaxPeers; ++p) {
-        const std::uint32_t rank = rank_of(p);
-        if (in_set(senders, p))
-          store_words(out(rank), row, part_.pieces.length(rank), words_of(pairs[p]));
+        if (in_set(senders, p)) out(rank_of(p)).store(row, words_of(pairs[p]));
       }
     }
-    return true;
   }
 
   const Args& args_;
   const PartOf<Args>& part_;
   ScratchLayout layout_;
-  std::uint32_t half_;
-  std::uint32_t flag_;
-  std::uint32_t first_row_;
-  std::uint32_t row_step_;
+  const std::uint32_t first_row_;
+  const std::uint32_t owner_;
+  std::uint32_t half_ = 0;
+  std::uint32_t flag_ = 0;
 };
 
 template <typename Element, int kMaxPeers, SumOrder kOrder, typename Args>
 SIMT_DEVICE void run_among(const Args& args) {
   const PartOf<Args> part = part_in_call(args);
-  if (part.pieces.longest == 0) return;
   Call<Element, kMaxPeers, kOrder, Args> call(args, part);
-  call.count(call.run());
+  simt::grid_dependency_wait();
+  if (part.pieces.longest != 0) call.run();
 }
 
 template <typename Element, SumOrder kOrder, typename Args>
 SIMT_DEVICE void run(const Args& args) {
-  if (args.shape.ranks <= kMaxRanks / 2)
+  // The instance of two ranks costs the others registers where parts may be uneven.
+  constexpr bool kHasPairs = !std::is_same_v<Args, UnevenArgs>;
+  if (kHasPairs && args.shape.ranks == 2)
+    run_among<Element, kHasPairs ? 2 : static_cast<int>(kMaxRanks / 2), kOrder>(args);
+  else if (args.shape.ranks <= kMaxRanks / 2)
     run_among<Element, static_cast<int>(kMaxRanks / 2), kOrder>(args);
   else
     run_among<Element, static_cast<int>(kMaxRanks), kOrder>(args);

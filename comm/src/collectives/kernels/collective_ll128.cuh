@@ -28,6 +28,7 @@
 #include "collectives/kernels/call_meeting.cuh"
 #include "collectives/kernels/collective_args.h"
 #include "collectives/kernels/mutants.h"
+#include "collectives/kernels/partial_words.cuh"
 #include "collectives/kernels/rank_roles.h"
 #include "collectives/kernels/reductions.cuh"
 #include "polypath/device/wait.cuh"
@@ -58,9 +59,6 @@ struct Words {
   Word first;
   Word second;
 };
-
-/// Sources and peers whose rows a warp has in registers at once.
-inline constexpr std::uint32_t kAtOnce = 4;
 
 SIMT_DEVICE bool has_flag() { return simt::lane_index() % kLanes == kLanes - 1; }
 
@@ -114,55 +112,6 @@ struct Shares {
   }
 };
 
-/// The largest access that a piece allows everywhere: 1, 2, 4 or 8 bytes.
-SIMT_DEVICE std::uint32_t step_of(const unsigned char* piece, std::uint32_t length) {
-  const std::uint64_t bits = reinterpret_cast<std::uintptr_t>(piece) | length | 8;
-  return static_cast<std::uint32_t>(bits & (~bits + 1));
-}
-
-template <typename Unsigned>
-SIMT_DEVICE std::uint64_t load_steps(const unsigned char* from, std::uint32_t bytes) {
-  std::uint64_t word = 0;
-  POLYPATH_NO_UNROLL
-  for (std::uint32_t b = 0; b < bytes; b += sizeof(Unsigned))
-    word |= std::uint64_t{simt::load_streaming(reinterpret_cast<const Unsigned*>(from + b))}
-            << (8 * b);
-  return word;
-}
-template <typename Unsigned>
-SIMT_DEVICE void store_steps(unsigned char* to, std::uint32_t bytes, std::uint64_t word) {
-  POLYPATH_NO_UNROLL
-  for (std::uint32_t b = 0; b < bytes; b += sizeof(Unsigned))
-    simt::store_streaming(reinterpret_cast<Unsigned*>(to + b),
-                          static_cast<Unsigned>(word >> (8 * b)));
-}
-
-/// 8 bytes of a piece that is not aligned to words, or the last of it: those after its end are 0.
-SIMT_DEVICE_NOINLINE std::uint64_t load_part(const unsigned char* piece, std::uint32_t place,
-                                             std::uint32_t length) {
-  if (place >= length) return 0;
-  const std::uint32_t bytes = length - place < 8 ? length - place : 8;
-  const unsigned char* const from = piece + place;
-  switch (step_of(piece, length)) {
-    case 1: return load_steps<std::uint8_t>(from, bytes);
-    case 2: return load_steps<std::uint16_t>(from, bytes);
-    case 4: return load_steps<std::uint32_t>(from, bytes);
-    default: return load_steps<std::uint64_t>(from, bytes);
-  }
-}
-SIMT_DEVICE_NOINLINE void store_part(unsigned char* piece, std::uint32_t place,
-                                     std::uint32_t length, std::uint64_t word) {
-  if (place >= length) return;
-  const std::uint32_t bytes = length - place < 8 ? length - place : 8;
-  unsigned char* const to = piece + place;
-  switch (step_of(piece, length)) {
-    case 1: return store_steps<std::uint8_t>(to, bytes, word);
-    case 2: return store_steps<std::uint16_t>(to, bytes, word);
-    case 4: return store_steps<std::uint32_t>(to, bytes, word);
-    default: return store_steps<std::uint64_t>(to, bytes, word);
-  }
-}
-
 /// A piece of user memory. `kAligned`: addresses and lengths are multiples of 16 bytes.
 template <bool kAligned>
 class Piece {
@@ -198,7 +147,8 @@ class Piece {
       word = simt::load_streaming(reinterpret_cast<const Word*>(begin_ + place));
     } else if (!kAligned && is_wanted) {
       const std::uint32_t length = shares_.length(slice_);
-      word = {load_part(begin_, place, length), load_part(begin_, place + 8, length)};
+      word = {load_partial_word(begin_, place, length),
+              load_partial_word(begin_, place + 8, length)};
     }
     return word;
   }
@@ -208,8 +158,8 @@ class Piece {
       simt::store_streaming(reinterpret_cast<Word*>(begin + place), word);
     } else if (!kAligned && is_wanted) {
       const std::uint32_t length = shares_.length(slice_);
-      store_part(begin, place, length, word.low);
-      store_part(begin, place + 8, length, word.high);
+      store_partial_word(begin, place, length, word.low);
+      store_partial_word(begin, place + 8, length, word.high);
     }
   }
 
@@ -310,8 +260,9 @@ class Combination<Bytes> {
   Quad quad_{};
 };
 
-/// One call, as one thread sees it. All lanes of a warp go through it together.
-template <typename Element, bool kAligned>
+/// One call, as one thread sees it. All lanes of a warp go through it together. `kAtOnce`: sources
+/// and peers whose rows a warp has in registers at once.
+template <typename Element, bool kAligned, std::uint32_t kAtOnce>
 class Call {
   using Memory = Piece<kAligned>;
 
@@ -330,8 +281,7 @@ class Call {
         row_step_(simt::grid_size() * (simt::block_size() / simt::kWarp)),
         turn_(others_ == 0 ? 0 : first_row_ % others_) {}
 
-  /// The same for all lanes of a warp. False: timed out.
-  SIMT_DEVICE bool run() {
+  SIMT_DEVICE void run() {
     if (has_mutant(Fault::call_counted_too_early)) count_own_share();
     const std::uint64_t number = simt::load_relaxed(calls()) / kCallParts;
     flag_ = has_mutant(Fault::flag_not_counted) ? 1 : number + 1;
@@ -341,14 +291,10 @@ class Call {
         simt::block_index() == 0 && simt::warp_index() + 1 == simt::block_size() / simt::kWarp;
     const std::uint32_t meeting = meets ? begin_meeting(args_) : 0;
     push();
-    if (meets && !simt::warp_all(end_meeting(args_, meeting))) return false;
-    return combine() && take();
-  }
-
-  /// All threads of the block, after run(): true for those that did not time out.
-  SIMT_DEVICE void count(bool done) const {
-    const bool aborted = simt::barrier_any(0, simt::block_size(), !done);
-    if (!aborted && !has_mutant(Fault::call_counted_too_early)) count_own_share();
+    simt::block_sync();  // all that need the count have read it
+    if (!has_mutant(Fault::call_counted_too_early)) count_own_share();
+    if (meets && !simt::warp_all(end_meeting(args_, meeting))) return;
+    if (combine()) take();
   }
 
  private:
@@ -533,16 +479,16 @@ class Call {
     }
   }
 
-  SIMT_DEVICE bool take() const {
-    if ((roles_.take | roles_.keep) == 0) return true;
+  SIMT_DEVICE void take() const {
+    if ((roles_.take | roles_.keep) == 0) return;
     POLYPATH_NO_UNROLL
     for (std::uint32_t number = first_row_;; number += row_step_) {
       const Row row = row_of(number);
-      if (row.begin >= shares_.longest) return true;
+      if (row.begin >= shares_.longest) return;
       POLYPATH_NO_UNROLL
       for (std::uint32_t base = 0; base <= others_; base += kAtOnce) {
         if (roles_.keep != 0) keep_row(base, row);
-        if (!take_row(base, row)) return false;
+        if (!take_row(base, row)) return;
       }
     }
   }
@@ -587,11 +533,11 @@ SIMT_DEVICE bool is_aligned(const CollectiveArgs& args, const Pieces& pieces) {
   return all % kWord == 0;
 }
 
-template <typename Element, bool kAligned>
+template <typename Element, bool kAligned, std::uint32_t kAtOnce>
 SIMT_DEVICE void run_by(const CollectiveArgs& args, const Part& part) {
-  Call<Element, kAligned> call(args, part);
+  Call<Element, kAligned, kAtOnce> call(args, part);
   simt::grid_dependency_wait();
-  call.count(call.run());
+  call.run();
 }
 
 /// Waits itself for earlier kernels: what it works out before takes no memory.
@@ -599,10 +545,12 @@ template <typename Element>
 SIMT_DEVICE void run(const CollectiveArgs& args) {
   const Part part = part_of(args);
   if (part.pieces.longest == 0) return simt::grid_dependency_wait();
-  if (is_aligned(args, part.pieces))
-    run_by<Element, true>(args, part);
+  if (!is_aligned(args, part.pieces))
+    run_by<Element, false, 4>(args, part);
+  else if (args.shape.ranks == 2)
+    run_by<Element, true, 2>(args, part);
   else
-    run_by<Element, false>(args, part);
+    run_by<Element, true, 4>(args, part);
 }
 
 }  // namespace polypath::lines

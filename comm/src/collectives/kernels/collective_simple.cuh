@@ -443,6 +443,7 @@ template <typename Element, SumOrder kOrder, typename Args>
 SIMT_DEVICE void run(const Args& args) {
   using Works = Work[2];
   SIMT_SHARED(Works, works);
+  simt::grid_dependency_wait();
   if (simt::warp_index() == 0)
     run_leader(args, works);
   else if (args.count == 0)
