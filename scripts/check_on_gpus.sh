@@ -220,6 +220,7 @@ if python3 -c 'import torch' 2>/dev/null && ((gpus > 1)); then
     polypath "nccl.calls-$set" "${reproducible[@]}" lab/bench/nccl/calls.py --nccl $set \
       --json "$results/nccl.calls-$set.json"
   done
+  step nccl.windows "${ranks[@]}" lab/bench/nccl/windows.py --json "$results/nccl.windows.json"
   polypath nccl.decode "${reproducible[@]}" lab/bench/nccl/decode.py --json "$results/nccl.decode.json"
   polypath nccl.programs "${reproducible[@]}" scripts/check_nccl_programs.py
   step torch.collectives env CUDA_DEVICE_MAX_CONNECTIONS=32 python3 scripts/check_torch_collectives.py \

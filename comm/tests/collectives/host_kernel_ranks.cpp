@@ -193,6 +193,32 @@ std::string HostKernelRanks::run_without(std::uint32_t missing, const Collective
   return simt::run(calls.launches, calls.options);
 }
 
+std::string HostKernelRanks::run_late(std::uint32_t late, const std::vector<CollectiveCase>& cases,
+                                      std::uint64_t seed, bool uncounted) {
+  const Calls calls = prepare(cases, seed);
+  std::vector<std::vector<simt::Launch>> launches(ranks_.size());
+  const auto run = [&] {
+    std::string error = simt::run(launches, calls.options);
+    if (uncounted) {
+      set_calls_of_cells(0);
+      set_word(ScratchLayout::line_calls(), 0);
+    }
+    return error;
+  };
+  for (std::size_t call = 0; call < cases.size(); ++call) {
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
+      if (rank != late) launches[rank] = {calls.launches[rank][call]};
+    if (std::string error = run(); !error.empty()) return error;
+  }
+  for (std::vector<simt::Launch>& of_rank : launches) of_rank.clear();
+  launches[late] = {calls.launches[late].front()};
+  if (std::string error = run(); !error.empty()) return error;
+  if (ranks_[late].status.given_up != 0) return {};
+  const auto* const result =
+      reinterpret_cast<const unsigned char*>(calls.memory.front()[late].data());
+  return difference(calls.images.front()[late], result);
+}
+
 std::string HostKernelRanks::run_apart(const std::vector<CollectiveCase>& by_rank,
                                        std::uint32_t flipped, std::uint64_t seed) {
   Calls calls;

@@ -53,6 +53,12 @@ class HostKernelRanks {
   /// run_row(), but rank `missing` makes none of the calls; what the run says.
   std::string run_without(std::uint32_t missing, const CollectiveCase& what, std::uint64_t seed);
 
+  /// The calls by all ranks but `late`, which time out; then the first of them by `late`. Empty,
+  /// also where that times out, or what was wrong. `uncounted`: the planted fault that no call by
+  /// cells or lines is counted.
+  std::string run_late(std::uint32_t late, const std::vector<CollectiveCase>& cases,
+                       std::uint64_t seed, bool uncounted);
+
   /// Whether any tile has been in a slot of this ring since the scratch was made.
   bool has_used_slots(std::uint32_t ring) const;
 

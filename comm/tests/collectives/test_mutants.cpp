@@ -163,6 +163,29 @@ TEST(MarkMutants, MarksNotAlternated_IsFound) {
   }
 }
 
+/// What is wrong with a rank's call that it makes after the others have timed out in that call, and
+/// in the next ones.
+std::string call_of_late_rank(KernelFamily family, std::size_t calls, bool uncounted) {
+  CollectiveCase what;
+  what.family = family;
+  what.ranks = 3;
+  what.stages = 1;  // its data come from ranks that have timed out since
+  what.count = 300;
+  what.blocks = 2;
+  HostKernelRanks ranks({3, 3, 4, 1024, 8 * 1024, 8 * 1024});
+  std::string wrong = ranks.run_late(1, std::vector(calls, what), 5, uncounted);
+  EXPECT_EQ(1U, ranks.status(0).given_up);
+  return wrong;
+}
+
+TEST(LateRank, TakesNoDataOfALaterCall) {
+  for (const KernelFamily family : {kCells, kLines}) {
+    for (const std::size_t calls : {1, 2, 3})
+      EXPECT_EQ("", call_of_late_rank(family, calls, false));
+    EXPECT_NE("", call_of_late_rank(family, 2, true));
+  }
+}
+
 /// A call of several rows of cells, and the same one when its flags have come round, with all calls
 /// between them that clear cells. Empty, or what was wrong.
 std::string comes_round(std::uint64_t seed) {
