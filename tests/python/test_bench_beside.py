@@ -86,8 +86,8 @@ def test_starved_transfer_ends_the_traffic(polypath):
         POLYPATH_SIM_ENGINES="greedy",
     )
     assert done.returncode == 1
-    assert "of 1M has not ended, though 928 copies of 4M of this process's traffic" in done.stderr
-    assert "waited for more than 928 copies of 4M that this process makes" in done.stderr
+    assert "of 1M has not ended, though 1312 copies of 4M of this process's traffic" in done.stderr
+    assert "waited for more than 1312 copies of 4M that this process makes" in done.stderr
 
 
 @pytest.mark.parametrize("more", [(), ("--beside-polypath",)], ids=["plain", "polypath"])

@@ -1,5 +1,6 @@
 #include "lab/bench_beside.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,8 +22,11 @@ constexpr double kRecoveredShare = 0.97;
 constexpr double kRecoveryLimitUs = 2e6;
 
 // A transfer may wait for this many copies of this process's traffic, and for each kChunkBytes of
-// its own for twice those queued at any time: each chunk of a staged route waits for them.
+// its own for twice those queued at any time: each chunk of a staged route waits for them. Many
+// small copies of the traffic end while the CPU works, or another process has it. So a transfer may
+// wait for these bytes of them, where that is more.
 constexpr std::uint64_t kMaxTrafficCopies = 128;
+constexpr std::uint64_t kMinTrafficBytes = 2 * kGiB;
 constexpr std::uint64_t kChunkBytes = kMiB;
 
 // About what this benchmark takes between two transfers on GPUs. The traffic goes on meanwhile, so
@@ -135,9 +139,16 @@ class Beside {
   void wait_for(const char* what, const std::function<void()>& work) {
     const auto queue = static_cast<std::uint64_t>(options_.own.queue);
     own_.begin_wait(fmt::format("{} of {}", what, format_bytes(set_.bytes())),
-                    kMaxTrafficCopies + 2 * queue * (set_.bytes() / kChunkBytes));
+                    max_copies() + 2 * queue * (set_.bytes() / kChunkBytes));
     work();
     own_.end_wait();
+  }
+
+  [[nodiscard]] std::uint64_t max_copies() const {
+    const auto& copies = options_.own.copies;
+    const std::uint64_t smallest =
+        copies.empty() ? kMinTrafficBytes : std::ranges::min(copies, {}, &Request::bytes).bytes;
+    return std::max(kMaxTrafficCopies, kMinTrafficBytes / std::max<std::uint64_t>(smallest, 1));
   }
 
   /// Polypath first: its first transfers are those that meet a change of the load.
