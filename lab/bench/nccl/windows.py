@@ -15,15 +15,14 @@ import argparse
 import ctypes
 import json
 import os
-import statistics
 import sys
 from pathlib import Path
 
 import polypath.torch  # noqa: F401 - makes the backend known
 import torch
 import torch.distributed as dist
-from both_libraries import about, captured, differing, in_rank_order, in_turns, worst_of_ranks
-from calls import ROUNDS, WARM_ROUNDS, row_of, sizes, time_us
+from both_libraries import about, differing, in_rank_order, worst_of_ranks
+from calls import compare, sizes
 
 #: NCCL's flag of memory that all ranks register at once.
 SYMMETRIC = 1
@@ -88,22 +87,13 @@ def main() -> int:
             off[name] = int(worst_of_ranks([differing(data[name], expected)], groups["nccl"])[0])
             data[name].zero_()
         wrong += off["polypath"]
-        graphs = {name: captured(row_of(data[name], group)) for name, group in groups.items()}
-        times: dict[str, list[float]] = {name: [] for name in groups}
-        for turn, name in in_turns(graphs, WARM_ROUNDS + ROUNDS):
-            took = time_us(graphs[name])
-            if turn >= WARM_ROUNDS:
-                times[name].append(took)
-        del graphs
+        row = {"bytes": size, "differing": off, **compare(data, groups)}
+        rows.append(row)
         window.end()
-        medians = [statistics.median(row) for row in times.values()]
-        ours, nccl = worst_of_ranks(medians, groups["nccl"])
-        row = {"bytes": size, "differing": off, "polypath_us": ours, "nccl_us": nccl}
-        rows.append(row | {"ratio": nccl / ours})
         if dist.get_rank() == 0:
             print(
-                f"{size:10} B: {ours:8.2f} us, NCCL in windows {nccl:8.2f} us, "
-                f"{nccl / ours:5.2f} times; differing {off}",
+                f"{size:10} B: {row['polypath_us']:8.2f} us, NCCL in windows "
+                f"{row['nccl_us']:8.2f} us, {row['ratio']:5.2f} times; differing {off}",
                 flush=True,
             )
     if dist.get_rank() == 0 and arguments.json:
