@@ -2,8 +2,11 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <list>
 #include <mutex>
+#include <new>
 
 #include "core/c_boundary.hpp"
 #include "polypath/offload.h"
@@ -35,10 +38,12 @@ struct SharedContexts {
 };
 
 /// Never destroyed: threads may come here when the process ends. A child of a fork has none of its
-/// parent's threads, one of which may have had the lock.
-SharedContexts* contexts = [] {
-  pthread_atfork(nullptr, nullptr, [] { contexts = new SharedContexts; });
-  return new SharedContexts;
+/// parent's threads, one of which may have had the lock, so it gets new ones, without allocation.
+SharedContexts& contexts = *[] {
+  alignas(SharedContexts) static std::array<std::byte, sizeof(SharedContexts)> storage;
+  static const auto renew = [] { return new (storage.data()) SharedContexts; };
+  pthread_atfork(nullptr, nullptr, [] { renew(); });
+  return renew();
 }();
 
 }  // namespace
@@ -46,26 +51,26 @@ SharedContexts* contexts = [] {
 polypath_status polypath_offload_acquire_context(polypath_context** context) {
   return guarded([&] {
     require(context != nullptr, "context is null");
-    const std::lock_guard lock(contexts->mutex);
-    if (contexts->current == nullptr) contexts->current = &contexts->all.emplace_back();
-    ++contexts->current->users;
-    *context = &contexts->current->context;
+    const std::lock_guard lock(contexts.mutex);
+    if (contexts.current == nullptr) contexts.current = &contexts.all.emplace_back();
+    ++contexts.current->users;
+    *context = &contexts.current->context;
   });
 }
 
 void polypath_offload_release_context(polypath_context* context) {
   std::list<SharedContext> unused;
-  const std::lock_guard lock(contexts->mutex);
+  const std::lock_guard lock(contexts.mutex);
   const auto known = std::ranges::find_if(
-      contexts->all, [&](const SharedContext& entry) { return &entry.context == context; });
-  if (known == contexts->all.end()) return;
+      contexts.all, [&](const SharedContext& entry) { return &entry.context == context; });
+  if (known == contexts.all.end()) return;
   --known->users;
-  unused = contexts->take_unused();
+  unused = contexts.take_unused();
 }
 
 void polypath_offload_retire_context(void) {
   std::list<SharedContext> unused;
-  const std::lock_guard lock(contexts->mutex);
-  contexts->current = nullptr;
-  unused = contexts->take_unused();
+  const std::lock_guard lock(contexts.mutex);
+  contexts.current = nullptr;
+  unused = contexts.take_unused();
 }

@@ -6,6 +6,14 @@
 
 namespace polypath::test {
 
+/// Whether a child may allocate when threads of its parent may have been allocating. The thread
+/// sanitizer's allocator has locks, and a child keeps those that were held when it was forked.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kChildMayAllocate = false;
+#else
+inline constexpr bool kChildMayAllocate = true;
+#endif
+
 /// What `body` returns, an exit code, in a child of this process; -1 when the child died.
 template <typename Body>
 int in_child(Body&& body) {

@@ -74,7 +74,8 @@ typedef struct polypath_setting {
  * Opens the CUDA driver; creates no CUDA context and allocates nothing on any GPU, but with
  * emulate_mesh a context on every linked GPU, and it measures the emulated links (a second or two).
  * POLYPATH_NO_DEVICE: no GPU here and no node named. POLYPATH_INVALID_ARGUMENT: a setting or the
- * node file, with file, line and allowed range. */
+ * node file, with file, line and allowed range. POLYPATH_INTERNAL_ERROR: also in a child of fork()
+ * whose parent was making or ending a context at that moment. */
 POLYPATH_API polypath_status polypath_context_create(const polypath_setting* settings, size_t count,
                                                      polypath_context** context);
 

@@ -14,8 +14,11 @@
 
 namespace polypath {
 
-Context::Context(const OptionArguments& arguments)
-    : Context(open_node(load_options(arguments)), arguments) {}
+Context::Context(const OptionArguments& arguments) : Context(arguments, ContextChange()) {}
+
+Context::Context(const OptionArguments& arguments, const ContextChange& /*made*/)
+    : Context((ContextChange::require_none_at_fork(), open_node(load_options(arguments))),
+              arguments) {}
 
 Context::Context(NodeSource source, const OptionArguments& arguments)
     : options_(load_options(arguments, &infos_)),
@@ -28,7 +31,7 @@ Context::Context(NodeSource source, const OptionArguments& arguments)
       batches_(source_, options_, devices_, imports_, shared_, others_, counters_, dispatcher_),
       spreads_(source_, options_, devices_, imports_, shared_, others_, counters_, dispatcher_) {}
 
-Context::~Context() = default;
+Context::~Context() { end_.emplace(); }
 
 // ---- transfers ----------------------------------------------------------------------------------
 

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/options.hpp"
 #include "core/batch_dispatcher.hpp"
+#include "core/context_change.hpp"
 #include "core/copy_engine.hpp"
 #include "core/split_thresholds.hpp"
 #include "core/spread_dispatcher.hpp"
@@ -23,6 +25,7 @@ namespace polypath {
 /// Thread-safe, but for measure(). All functions throw the exceptions of base/error.hpp.
 class Context final : public CopyEngine {
  public:
+  /// Throws Error in a child of a fork that another thread's ContextChange met.
   explicit Context(const OptionArguments& arguments);
   /// On a node that was opened elsewhere (tests give a fault-injecting driver).
   Context(NodeSource source, const OptionArguments& arguments);
@@ -134,6 +137,7 @@ class Context final : public CopyEngine {
   void reset_counters();
 
  private:
+  Context(const OptionArguments& arguments, const ContextChange& made);
   /// Whether native copies are this driver's too: the caller's own would not go over an emulated
   /// link.
   [[nodiscard]] bool copies_natively() const noexcept { return source_.emulated_mesh_gbps > 0; }
@@ -149,6 +153,7 @@ class Context final : public CopyEngine {
   }
   void save();
 
+  std::optional<ContextChange> end_;  ///< first, so that it outlives the others
   std::vector<OptionInfo> infos_;
   Options options_;
   NodeSource source_;

@@ -48,7 +48,9 @@ void claim_node(const std::string& file) {
   if (!claimed.empty() && claimed != file)
     throw InvalidArgument(
         fmt::format("node '{}' cannot be used: this process already runs on '{}'", file, claimed));
+  if (claimed == file) return;
   claimed = file;
+  // Once: other threads may be reading the environment.
   setenv("POLYPATH_NODE", file.c_str(), 1);
 }
 

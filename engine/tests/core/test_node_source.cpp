@@ -2,6 +2,7 @@
 // without GPUs says what to type.
 #include <gmock/gmock.h>
 
+#include "support/in_child.hpp"
 #include "support/simulated_test.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -50,6 +51,25 @@ TEST(NodeSource, BadNodeFilesAreNamedWithLineAndRange) {
 TEST(NodeSource, BadSettingsAreNamedWithTheirRange) {
   EXPECT_THAT(message_of<InvalidArgument>({{"staging_size", "1"}}),
               AllOf(HasSubstr("staging_size '1'"), HasSubstr("argument"), HasSubstr("4M to 4G")));
+}
+
+/// What a child of this process hears that makes a context: 1, that a change met its fork.
+int child_hears() {
+  return in_child([] {
+    const std::string message = message_of<Error>({{"node", "no-such-node"}});
+    return testing::Matches(HasSubstr("forked"))(message)         ? 1
+           : testing::Matches(HasSubstr("no-such-node"))(message) ? 2
+                                                                  : 3;
+  });
+}
+
+TEST(NodeSource, ForkAmidChange_ChildIsToldAndParentIsNot) {
+  {
+    const ContextChange change;
+    EXPECT_EQ(child_hears(), 1);
+  }
+  EXPECT_EQ(child_hears(), 2);
+  EXPECT_THAT(message_of<Error>({{"node", "no-such-node"}}), HasSubstr("no-such-node"));
 }
 
 class NodeSourceTest : public SimulatedTest {};
