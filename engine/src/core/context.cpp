@@ -16,7 +16,7 @@ namespace polypath {
 
 Context::Context(const OptionArguments& arguments) : Context(arguments, ContextChange()) {}
 
-Context::Context(const OptionArguments& arguments, const ContextChange& /*made*/)
+Context::Context(const OptionArguments& arguments, const ContextChange& /*change*/)
     : Context((ContextChange::require_none_at_fork(), open_node(load_options(arguments))),
               arguments) {}
 

@@ -137,7 +137,7 @@ class Context final : public CopyEngine {
   void reset_counters();
 
  private:
-  Context(const OptionArguments& arguments, const ContextChange& made);
+  Context(const OptionArguments& arguments, const ContextChange& change);
   /// Whether native copies are this driver's too: the caller's own would not go over an emulated
   /// link.
   [[nodiscard]] bool copies_natively() const noexcept { return source_.emulated_mesh_gbps > 0; }
