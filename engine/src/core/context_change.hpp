@@ -5,7 +5,7 @@ namespace polypath {
 
 /// Lives while a thread makes or ends a context, and so has locks: those of first calls, of the
 /// environment, of the driver. A child that is forked meanwhile has the locks and not the thread.
-/// It would wait for ever, so it is told.
+/// It would never get them, so it is told.
 class ContextChange {
  public:
   ContextChange() noexcept;
