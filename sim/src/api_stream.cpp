@@ -43,22 +43,22 @@ AllocationPtr find_word(Driver& driver, CUdeviceptr address) {
   return allocation;
 }
 
-/// Puts an operation on the stream that `make(driver)` returns.
+/// Puts an operation on the stream that `make(driver)` returns. `cpu`: what the call costs.
 template <typename Make>
-CUresult enqueue(CUstream handle, const Make& make) {
+CUresult enqueue(CUstream handle, double polypath::Costs::* cpu, const Make& make) {
   return call([&](Driver& driver) {
     driver.contexts().current();
     driver.streams().wait_for_room(handle);
     Stream& stream = driver.streams().get(handle);
     stream.require_no_capture();
     driver.streams().enqueue(stream, make(driver));
-    driver.devices().spend(driver.node.costs.call_us);
+    driver.devices().spend(driver.node.costs.*cpu);
   });
 }
 
 template <typename Word>
 CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
-  return enqueue(stream, [=](Driver& driver) {
+  return enqueue(stream, &polypath::Costs::value_us, [=](Driver& driver) {
     const AllocationPtr allocation = find_word<Word>(driver, address);
     const unsigned condition = flags & ~unsigned{CU_STREAM_WAIT_VALUE_FLUSH};
     holds(Word{0}, value, condition);
@@ -75,11 +75,12 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, Word value, unsigned f
 
 template <typename Word>
 CUresult write_value(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
-  return enqueue(stream, [=](Driver& driver) {
+  return enqueue(stream, &polypath::Costs::value_us, [=](Driver& driver) {
     const AllocationPtr allocation = find_word<Word>(driver, address);
     require((flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) == 0,
             CUDA_ERROR_INVALID_VALUE);
     Operation operation;
+    operation.takes_us = driver.node.costs.event_us;
     operation.move = [allocation, address, value] {
       auto* const word = reinterpret_cast<Word*>(allocation->overwrite(address, sizeof(Word)));
       __atomic_store_n(word, value, __ATOMIC_RELEASE);
@@ -123,7 +124,7 @@ class HostCall {
 };
 
 CUresult call_host(CUstream stream, std::function<void()> function) {
-  return enqueue(stream, [&](Driver& driver) {
+  return enqueue(stream, &polypath::Costs::call_us, [&](Driver& driver) {
     Operation operation;
     operation.may_complete = [call = std::make_shared<HostCall>(std::move(function)),
                               waits = !driver.mode.is_functional] {

@@ -77,7 +77,7 @@ void Kernels::launch(const KernelCall& call, CUstream handle) {
     return;
   }
   note_issued(streams_.enqueue(stream, operation(call)));
-  devices_.spend(node_.costs.copy_issue_us);
+  devices_.spend(node_.costs.launch_us);
 }
 
 void Kernels::wait_for_running(int device) {

@@ -23,6 +23,7 @@ struct Operation {
   std::function<void()> move;          ///< moves the bytes at its completion; needs no lock
   std::function<void()> effect;        ///< what else its completion brings, under the driver's lock
 
+  double takes_us = 0;        ///< of its stream's time, without bytes: a value that is written
   int kernel_on = -1;         ///< the GPU, of a kernel
   bool is_delayable = false;  ///< the record of an event: see delay_records()
 
@@ -39,6 +40,7 @@ struct Operation {
   std::vector<OperationPtr> successors;
   double cold_us = 0;  ///< on its stream, what follows starts from idle, not before this time
   double warm_us = 0;  ///< on its stream, a copy ended at this time; 0: none
+  bool is_after_kernel = false;  ///< on its stream, no copy since the last kernel
   double end_us = 0;
   bool done = false;
   double timestamp_us = 0;          ///< of a record: what cuEventElapsedTime takes; end_us or later

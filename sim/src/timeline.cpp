@@ -137,16 +137,23 @@ double Timeline::next_of_all_us() const noexcept {
 void Timeline::make_ready(const OperationPtr& operation) {
   double cold = operation->issue_us;
   double warm = 0;
+  const bool is_kernel = operation->kernel_on >= 0;
   if (const OperationPtr previous = take_previous(*operation)) {
     cold = std::max(cold, previous->cold_us);
     warm = previous->warm_us;
+    operation->is_after_kernel = previous->is_after_kernel;
+    // Copy engines and multiprocessors tell each other as events do.
+    if (is_kernel && !previous->is_after_kernel && warm > 0)
+      cold = std::max(cold, warm + costs_.event_us);
+    if (operation->flow && previous->is_after_kernel)
+      cold = std::max(cold, previous->end_us + costs_.event_us);
   }
   for (const OperationPtr& predecessor : std::exchange(operation->after, {}))
     cold = std::max(cold, predecessor->end_us + costs_.event_us);
   operation->cold_us = cold;
   operation->warm_us = warm;
 
-  double start_us = std::max(cold, warm);
+  double start_us = std::max(cold, warm) + operation->takes_us;
   if (operation->flow) {
     // The network adds the hand-over, which is part of both costs.
     start_us = cold + std::max(costs_.copy_start_us - costs_.copy_handover_us, 0.0);
@@ -170,7 +177,12 @@ void Timeline::start(const OperationPtr& operation) {
 
 void Timeline::complete(const OperationPtr& operation) {
   operation->end_us = operation->timestamp_us = now_us_;
-  if (operation->flow) operation->warm_us = now_us_;
+  if (operation->flow || (operation->takes_us > 0 && operation->warm_us > 0))
+    operation->warm_us = now_us_;
+  else if (operation->takes_us > 0)
+    operation->cold_us = now_us_;
+  if (operation->flow || operation->kernel_on >= 0)
+    operation->is_after_kernel = operation->kernel_on >= 0;
   // What the functions hold on to must not outlive the work.
   if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;
   const bool moved = operation->move != nullptr;

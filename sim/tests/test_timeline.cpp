@@ -53,6 +53,43 @@ TEST_F(TimelineTest, CopyAfterCopy_PaysTheGap) {
   EXPECT_DOUBLE_EQ(27, b->end_us);
 }
 
+TEST_F(TimelineTest, CopyAfterValue_PaysValueAndGap) {
+  Operation value;
+  value.takes_us = 3;
+  const OperationPtr a = timeline_.issue(copy(), 0);
+  const OperationPtr v = timeline_.issue(on(std::move(value), a), 1);
+  const OperationPtr b = timeline_.issue(on(copy(), v), 2);
+  run();
+  EXPECT_DOUBLE_EQ(18, v->end_us);
+  EXPECT_DOUBLE_EQ(30, b->end_us);
+}
+
+TEST_F(TimelineTest, CopyAfterFirstValue_PaysValueAndStart) {
+  Operation value;
+  value.takes_us = 3;
+  const OperationPtr v = timeline_.issue(std::move(value), 1);
+  const OperationPtr b = timeline_.issue(on(copy(), v), 2);
+  run();
+  EXPECT_DOUBLE_EQ(4, v->end_us);
+  EXPECT_DOUBLE_EQ(19, b->end_us);
+}
+
+TEST_F(TimelineTest, KernelBetweenCopies_PaysTwoEvents) {
+  Operation kernel;
+  kernel.kernel_on = 0;
+  kernel.may_complete = [] { return true; };
+  const OperationPtr a = timeline_.issue(copy(), 0);
+  const OperationPtr k = timeline_.issue(on(std::move(kernel), a), 1);
+  const OperationPtr record = timeline_.issue(on({}, k), 2);
+  const OperationPtr b = timeline_.issue(on(copy(), record), 3);
+  const OperationPtr c = timeline_.issue(on(copy(), b), 4);
+  run();
+  EXPECT_DOUBLE_EQ(18, k->end_us);
+  EXPECT_DOUBLE_EQ(18, record->end_us);
+  EXPECT_DOUBLE_EQ(36, b->end_us);  // 18 + 3 + 5 + 10
+  EXPECT_DOUBLE_EQ(48, c->end_us);  // the gap alone
+}
+
 TEST_F(TimelineTest, CopyIssuedLate_PaysItsStart) {
   const OperationPtr a = timeline_.issue(copy(), 0);
   const OperationPtr b = timeline_.issue(on(copy(), a), 14);

@@ -19,6 +19,8 @@ struct CostField {
 inline constexpr std::array kCostFields{
     CostField{"copy_issue_us", &Costs::copy_issue_us, 0, 1e4},
     CostField{"call_us", &Costs::call_us, 0, 1e4},
+    CostField{"launch_us", &Costs::launch_us, 0, 1e4},
+    CostField{"value_us", &Costs::value_us, 0, 1e4},
     CostField{"copy_start_us", &Costs::copy_start_us, 0, 1e4},
     CostField{"copy_gap_us", &Costs::copy_gap_us, 0, 1e4},
     CostField{"copy_handover_us", &Costs::copy_handover_us, 0, 1e4},

@@ -85,6 +85,8 @@ struct HostMemory {
 struct Costs {
   double copy_issue_us = 1.7;     ///< CPU time of one asynchronous copy call
   double call_us = 0.35;          ///< CPU time of one event record or stream wait
+  double launch_us = 3.2;         ///< CPU time of one launch of a kernel
+  double value_us = 1.2;          ///< CPU time of a value that a stream writes or waits for
   double copy_start_us = 5.5;     ///< from "may run" to the first byte, on an idle stream
   double copy_gap_us = 2.4;       ///< between two copies queued on one stream
   double copy_handover_us = 2.2;  ///< how long a starting copy halts the link that it shares with
