@@ -19,18 +19,14 @@ struct Section {
   void (*show)(Workbench&, Report&);
 };
 
-constexpr Section kSections[] = {{"call_costs", call_costs},
-                                 {"access_costs", access_costs},
-                                 {"pointer_facts", pointer_facts},
-                                 {"copy_gaps", copy_gaps},
-                                 {"default_streams", default_streams},
-                                 {"staged_gaps", staged_gaps},
-                                 {"graph_costs", graph_costs},
-                                 {"host_links", host_links},
-                                 {"peer_stores", peer_stores},
-                                 {"shared_gpu", shared_gpu},
-                                 {"calls_beside_kernels", calls_beside_kernels},
-                                 {"held_queues", held_queues}};
+constexpr Section kSections[] = {
+    {"call_costs", call_costs},         {"access_costs", access_costs},
+    {"pointer_facts", pointer_facts},   {"copy_gaps", copy_gaps},
+    {"between_copies", between_copies}, {"default_streams", default_streams},
+    {"staged_gaps", staged_gaps},       {"graph_costs", graph_costs},
+    {"host_links", host_links},         {"peer_stores", peer_stores},
+    {"shared_gpu", shared_gpu},         {"calls_beside_kernels", calls_beside_kernels},
+    {"held_queues", held_queues}};
 
 struct Arguments {
   std::string json;

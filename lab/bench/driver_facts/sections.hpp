@@ -21,6 +21,8 @@ void default_streams(Workbench& bench, Report& report);
 void held_queues(Workbench& bench, Report& report);
 /// Time between two copies queued on one stream, by their size.
 void copy_gaps(Workbench& bench, Report& report);
+/// What waits, values and kernels between two copies of a stream add to their gap.
+void between_copies(Workbench& bench, Report& report);
 /// What a staged route costs a chunk, alone, and for one small chunk.
 void staged_gaps(Workbench& bench, Report& report);
 /// CPU time of each call of a CUDA graph, by number of nodes and by what they depend on.
