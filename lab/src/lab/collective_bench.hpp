@@ -65,6 +65,8 @@ class CollectiveBench {
 
   void verify(const char* name, const Way& way, Buffers& buffers, const CollectiveShape& shape,
               bool any_order);
+  /// Makes calls until they go over relays, if they are to. As many on all ranks.
+  void settle(const std::function<void()>& call);
   double time_row(const Way& way, const CollectiveCall& call, int calls, double* cpu_us);
   /// The buffers of the row before, if they have the same shape.
   Buffers& buffers_of(const CollectiveShape& shape, int calls);
