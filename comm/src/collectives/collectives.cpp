@@ -68,8 +68,6 @@ constexpr std::uint32_t kCellBytesOnHost = kMiB / 2;
 
 /// Scratch of what runs by copies: chunks are chosen for it.
 constexpr std::uint64_t kCopyScratch = 64 * kMiB;
-/// In each host memory, where all of a message goes through them.
-constexpr std::uint64_t kCopyHost = 64 * kMiB;
 /// ... and where other algorithms than what is planned may be asked for, with larger chunks.
 constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
 /// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
@@ -324,7 +322,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
       block_limit_ > 0 ? std::min(blocks_->blocks(), block_limit_) : blocks_->blocks();
   options.scratch_bytes =
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
-  options.host_bytes = runner_ ? runner_->host_bytes() : kMixedHost;
+  options.host_bytes = runner_ ? runner_->host_bytes() : kCopyHost;
   options.lines = shape_.line_bytes != 0;
   options.table = copy_costs_.get();
   switch (choice) {

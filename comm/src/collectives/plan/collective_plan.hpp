@@ -48,6 +48,8 @@ struct CollectiveCandidate {
 /// Scratch of a rank, and of each host memory, for mixed, which is for a part of a message.
 inline constexpr std::uint64_t kMixedScratch = std::uint64_t{24} << 20;
 inline constexpr std::uint64_t kMixedHost = std::uint64_t{48} << 20;
+/// What all ranks take of each host memory, where all of a message goes through them.
+inline constexpr std::uint64_t kCopyHost = std::uint64_t{64} << 20;
 
 /// What relayed may take of scratch, in multiples of CollectiveOptions::scratch_bytes.
 inline constexpr std::uint64_t kRelayedScratchTimes = 2;
@@ -60,7 +62,7 @@ struct CollectiveOptions {
   std::uint64_t chunk_bytes = 0;                          ///< of what runs by copies; 0: the best
   int lanes = 0;                                          ///< of hierarchical; 0: the best
   std::uint64_t scratch_bytes = std::uint64_t{64} << 20;  ///< a rank, for what runs by copies
-  std::uint64_t host_bytes = kMixedHost;  ///< of each host memory; 0: none is shared
+  std::uint64_t host_bytes = kCopyHost;  ///< of each host memory; 0: none is shared
   bool kernels = true;  ///< whether ranks may store to each other's scratch; false: copies alone
   /// Whether lines of 128 bytes come whole between all ranks, and there is memory for them: what a
   /// communicator finds out, and a plan without one expects of NVLink.

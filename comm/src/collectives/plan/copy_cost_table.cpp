@@ -94,6 +94,7 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
     plain.scratch_bytes = std::min(options.scratch_bytes, kMixedScratch);
     plain.host_bytes = std::min(options.host_bytes, kMixedHost);
   }
+  if (algorithm == Algorithm::host_trees) plain.host_bytes = options.host_bytes;
   const Key key{.op = request.op,
                 .algorithm = algorithm,
                 .order = order,
@@ -143,7 +144,7 @@ AlgorithmCost CopyCostTable::time_entry(const CollectiveRequest& request,
   plan.chunk_bytes = chunk_bytes_of(
       unit_bytes(algorithm, cut.lanes, request.bytes(), request.ranks()), cut.chunks);
   const CollectiveSchedule schedule = make_collective_schedule(node_, plan);
-  if (has_scratch(options, algorithm, schedule)) cost.us = schedule_time(node_, schedule).us;
+  if (has_memory(options, algorithm, schedule)) cost.us = schedule_time(node_, schedule).us;
   return cost;
 }
 

@@ -16,6 +16,9 @@ constexpr std::uint64_t kMinTapered = 6;
 constexpr double kFirst = 0.5;
 constexpr double kLastButOne = 0.5;
 constexpr double kLast = 0.125;
+/// From this number of chunks on, a stream of copies hears of other ranks by another stream: what
+/// it gains on all chunks is more than what the way there takes. With several lanes: kMinTapered.
+constexpr std::uint64_t kMinAside = 3;
 /// What the links between ranks carry more, since their copies make one hop.
 constexpr double kDirectShare = 1.08;
 
@@ -325,7 +328,10 @@ CollectiveSchedule schedule_of(const Node& node, const CollectiveRequest& reques
   for (Flat& part : parts) part.allot();
   for (std::uint64_t i = 0; i < parts.front().turns(); ++i)
     for (Flat& part : parts) part.add_turn(i);
-  return std::move(builder).finish();
+  const std::uint64_t chunks = parts.front().turns() - 1;
+  CollectiveSchedule schedule = std::move(builder).finish();
+  schedule.waits_aside = chunks >= (lanes.size() == 1 ? kMinAside : kMinTapered);
+  return schedule;
 }
 
 double gbps_between(const Node& node, int from, int to) {

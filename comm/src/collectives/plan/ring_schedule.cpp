@@ -47,7 +47,9 @@ class Ring {
           gather_round(wave - round, round - rounds);
         }
       }
-    return std::move(builder_).finish();
+    CollectiveSchedule schedule = std::move(builder_).finish();
+    schedule.waits_aside = true;
+    return schedule;
   }
 
  private:

@@ -60,17 +60,17 @@ class Clockwork {
     for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
       const Step& step = schedule.steps[i];
       double& clock = cpu[static_cast<std::size_t>(step.rank)];
-      clock += node.costs.copy_issue_us + node.costs.call_us * (step.after.count + 1);
-      if (!schedule.relays.empty()) clock += node.costs.copy_issue_us * exchanges_of(i);
-      steps_[i].ready = clock;
-      steps_[i].waits = step.after.count;
       int& before = last[static_cast<std::size_t>(step.queue)];
+      note_exchanges(i, before < 0);
+      clock += cpu_us(i);
+      steps_[i].ready = clock + (steps_[i].awaits_on_stream ? node.costs.kernel_start_us : 0);
+      steps_[i].waits = step.after.count;
       if (before >= 0) {
         ++steps_[i].waits;
         steps_[static_cast<std::size_t>(before)].behind = static_cast<int>(i);
       }
       before = static_cast<int>(i);
-      if (steps_[i].waits == 0) start(static_cast<int>(i), 0, /*queued=*/false);
+      if (steps_[i].waits == 0) start(static_cast<int>(i), 0, -1);
     }
   }
 
@@ -103,7 +103,10 @@ class Clockwork {
     int behind = -1;  // the next step of its queue
     double began = 0;
     double ended = 0;
-    double left = 0;  // bytes, of a copy
+    double left = 0;                // bytes, of a copy
+    bool awaits = false;            // other ranks, by a kernel
+    bool awaits_on_stream = false;  // that kernel is before it on its own stream
+    bool tells = false;             // other ranks, by a value that its stream writes
   };
 
   /// The steps of other queues that wait for each step, in one array.
@@ -121,15 +124,32 @@ class Clockwork {
         dependents_[next[static_cast<std::size_t>(other)]++] = static_cast<int>(i);
   }
 
-  /// The kernels of a step that wait for other ranks, and its signals to them.
-  [[nodiscard]] int exchanges_of(std::size_t step) const {
-    const auto is_other = [&](int other) {
-      return step_of(other).rank != schedule_.steps[step].rank;
-    };
-    const auto begin = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[step]);
-    const auto end = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[step + 1]);
-    return (std::ranges::any_of(schedule_.after(schedule_.steps[step]), is_other) ? 1 : 0) +
-           (std::any_of(begin, end, is_other) ? 1 : 0);
+  /// What a step does to hear of other ranks, and to tell them.
+  void note_exchanges(std::size_t at, bool is_first) {
+    const Step& step = schedule_.steps[at];
+    const auto is_other = [&](int other) { return step_of(other).rank != step.rank; };
+    const auto begin = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[at]);
+    const auto end = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[at + 1]);
+    // Before a queue first writes to another rank's scratch, that rank is done with it.
+    const bool needs_credit =
+        is_first && step.to.buffer == BufferKind::scratch && step.to.owner != step.rank;
+    State& state = steps_[at];
+    state.awaits = needs_credit || std::ranges::any_of(schedule_.after(step), is_other);
+    state.tells = std::any_of(begin, end, is_other);
+    state.awaits_on_stream = state.awaits && !schedule_.waits_aside && !waits_aside(step);
+  }
+
+  /// What its rank's calls for the step take.
+  [[nodiscard]] double cpu_us(std::size_t at) const {
+    const Costs& costs = node_.costs;
+    const Step& step = schedule_.steps[at];
+    const State& state = steps_[at];
+    double us = step.kind == StepKind::copy ? costs.copy_issue_us : costs.launch_us;
+    us += costs.call_us * (step.after.count + 1);
+    if (state.awaits) us += costs.launch_us;
+    if (state.awaits && !state.awaits_on_stream) us += 2 * costs.call_us;
+    if (state.tells) us += costs.value_us;
+    return us;
   }
 
   /// The stream of another GPU does not wait for ranks.
@@ -158,12 +178,25 @@ class Clockwork {
     return schedule_.steps[static_cast<std::size_t>(step)];
   }
 
-  /// All that the step waits for has ended. `queued`: it stood after the last to end.
-  void start(int step, double now, bool queued) {
+  [[nodiscard]] bool is_copy(int step) const { return step_of(step).kind == StepKind::copy; }
+
+  /// From when `step` may start to its first byte. `before`: the step of its queue that was the
+  /// last to end, or -1. A copy engine and a kernel hear of each other as of events.
+  [[nodiscard]] double lead_us(int step, int before) {
     const Costs& costs = node_.costs;
-    const bool reduces = step_of(step).kind == StepKind::reduce;
-    const double lead =
-        reduces ? costs.kernel_start_us : (queued ? costs.copy_gap_us : costs.copy_start_us);
+    if (!is_copy(step)) {
+      const bool follows_copy = before >= 0 && is_copy(before) && !state(step).awaits_on_stream;
+      return costs.kernel_start_us + (follows_copy ? costs.event_us : 0);
+    }
+    if (state(step).awaits_on_stream || (before >= 0 && !is_copy(before)))
+      return costs.event_us + costs.copy_start_us;
+    return before >= 0 ? costs.copy_gap_us : costs.copy_start_us;
+  }
+
+  /// All that the step waits for has ended. `before` as of lead_us().
+  void start(int step, double now, int before) {
+    const Costs& costs = node_.costs;
+    const double lead = lead_us(step, before);
     const double at = std::max(now, state(step).ready) + lead;
     starting_.add(at, step);
     if (halts_ && step_of(step).link >= 0)
@@ -256,29 +289,39 @@ class Clockwork {
     if (halts_ && link_of(index) >= 0)
       for_each_resource(link_of(index), [&](std::size_t resource) { --in_use_[resource]; });
     if (is_same_communicator(index)) return;
+    const Costs& costs = node_.costs;
     const int rank = step_of(index).rank;
     const auto place = static_cast<std::size_t>(index);
     for (std::size_t i = dependents_begin_[place]; i < dependents_begin_[place + 1]; ++i) {
       const int other = dependents_[i];
-      double hop = 0;
+      double hop = costs.event_us;
       if (step_of(other).rank != rank) {
-        hop = node_.costs.flag_us;
+        hop += costs.flag_us;
         // By a kernel, and an event from there.
         if (schedule_.waits_aside || waits_aside(step_of(other)))
-          hop += node_.costs.event_us + node_.costs.kernel_start_us;
+          hop += costs.event_us + costs.kernel_start_us;
         // Its own GPU tells of what it has had copied from another one.
-        if (waits_aside(step_of(index))) hop += node_.costs.event_us;
+        if (waits_aside(step_of(index))) hop += costs.event_us;
+      } else if (state(other).awaits_on_stream) {
+        hop += costs.kernel_start_us;
       }
-      release(other, now_ + node_.costs.event_us + hop, false);
+      release(other, now_ + hop, -1);
     }
-    if (state(index).behind >= 0) release(state(index).behind, now_, true);
+    const int behind = state(index).behind;
+    if (behind < 0) return;
+    double at = now_ + (state(index).tells && !waits_aside(step_of(index)) ? costs.event_us : 0);
+    if (state(behind).awaits_on_stream)
+      at += costs.kernel_start_us + (is_copy(index) ? costs.event_us : 0);
+    release(behind, at, index);
   }
 
-  void release(int step, double at, bool queued) {
+  /// `step` hears at the time `at` of one that it waits for; `before`: that is the one before it on
+  /// its queue, else -1.
+  void release(int step, double at, int before) {
     State& waiting = state(step);
     const bool last = at >= waiting.ready;
     waiting.ready = std::max(waiting.ready, at);
-    if (--waiting.waits == 0) start(step, now_, queued && last);
+    if (--waiting.waits == 0) start(step, now_, last ? before : -1);
   }
 
   const Node& node_;

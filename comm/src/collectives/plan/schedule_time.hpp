@@ -20,9 +20,12 @@ struct ScheduleTime {
   std::vector<double> stage_us;  ///< of each stage, from its first start to its last end
 };
 
-/// Counts Costs::copy_issue_us for each step and call_us for each wait on the CPU of the step's
-/// rank, which issues in the order of the list; copy_start_us or copy_gap_us and kernel_start_us
-/// for the start; event_us for each change of queues, and flag_us more between ranks.
+/// Counts Costs::copy_issue_us or launch_us for each step, call_us for each wait, and what
+/// exchanges with other ranks take on the CPU of the step's rank, which issues in the order of the
+/// list;
+/// copy_start_us or copy_gap_us and kernel_start_us for the start; event_us for each change of
+/// queues, for each value that a stream writes and between copies and kernels of a stream; and
+/// flag_us more between ranks.
 ///
 /// Next to other transfers, a copy halts each link and port of its way that is in use for
 /// copy_handover_us; without, that is left out.

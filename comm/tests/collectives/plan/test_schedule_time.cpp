@@ -20,6 +20,8 @@ Node plain_mesh() {
   node.costs = {};
   node.costs.copy_issue_us = 1;
   node.costs.call_us = 0;
+  node.costs.launch_us = 4;
+  node.costs.value_us = 1;
   node.costs.copy_start_us = 10;
   node.costs.copy_gap_us = 3;
   node.costs.kernel_start_us = 7;
@@ -29,12 +31,13 @@ Node plain_mesh() {
   return node;
 }
 
+/// To the output of another rank, which needs no leave of it.
 Step copy_of(const Node& node, int rank, int to, std::uint64_t bytes, int queue) {
   Step step;
   step.rank = rank;
   step.link = node.find_link(MemoryId::gpu(rank), MemoryId::gpu(to)).value();
   step.from.owner = rank;
-  step.to = {.buffer = BufferKind::scratch, .owner = to};
+  step.to = {.buffer = BufferKind::output, .owner = to};
   step.bytes = bytes;
   step.queue = queue;
   return step;
@@ -84,8 +87,46 @@ TEST(ScheduleTime, AnotherRankWaitsForTheFlagAsWell) {
   const std::array from{Place{.buffer = BufferKind::scratch, .owner = 1}, Place{.owner = 1}};
   schedule.add(sum, std::array{0}, from);
   const auto time = schedule_time(node, schedule);
-  // Three times 9e6 bytes at 300 GB/s.
-  EXPECT_NEAR(time.us, 111 + 2 + 5 + 7 + 90, 1e-6);
+  // The copy and its value are issued, copied and told; three times 9e6 bytes at 300 GB/s.
+  EXPECT_NEAR(time.us, 2 + 10 + 100 + 2 + 5 + 7 + 90, 1e-6);
+}
+
+/// A kernel waits for the rank that has read the scratch before.
+TEST(ScheduleTime, FirstCopyToScratch_FollowsAKernel) {
+  const Node node = plain_mesh();
+  Step copy = copy_of(node, 0, 1, 9000000, 0);
+  copy.to.buffer = BufferKind::scratch;
+  const auto time = schedule_time(node, schedule_of({copy, copy}));
+  EXPECT_NEAR(time.us, 5 + 7 + 2 + 10 + 100 + 3 + 100, 1e-6);
+}
+
+/// Two copies of rank 0 on one queue; the second one needs a copy of rank 1, which ends long before.
+CollectiveSchedule copies_with_exchange(const Node& node) {
+  CollectiveSchedule schedule =
+      schedule_of({copy_of(node, 0, 1, 9000000, 0), copy_of(node, 1, 0, 90000, 1)});
+  schedule.add(copy_of(node, 0, 1, 9000000, 0), std::array{1});
+  return schedule;
+}
+
+TEST(ScheduleTime, CopyThatHears_FollowsAKernel) {
+  const Node node = plain_mesh();
+  EXPECT_NEAR(schedule_time(node, copies_with_exchange(node)).us,
+              1 + 10 + 100 + (2 + 7 + 2 + 10) + 100, 1e-6);
+}
+
+TEST(ScheduleTime, CopyThatHearsAside_FollowsCopyBefore) {
+  const Node node = plain_mesh();
+  CollectiveSchedule schedule = copies_with_exchange(node);
+  schedule.waits_aside = true;
+  EXPECT_NEAR(schedule_time(node, schedule).us, 1 + 10 + 100 + 3 + 100, 1e-6);
+}
+
+TEST(ScheduleTime, CopyAfterOneThatTells_WaitsForTheValue) {
+  const Node node = plain_mesh();
+  CollectiveSchedule schedule =
+      schedule_of({copy_of(node, 0, 1, 9000000, 0), copy_of(node, 0, 1, 9000000, 0)});
+  schedule.add(copy_of(node, 1, 0, 90000, 1), std::array{0});
+  EXPECT_NEAR(schedule_time(node, schedule).us, 2 + 10 + 100 + (2 + 3) + 100, 1e-6);
 }
 
 TEST(ScheduleTime, TimeIsNeverBelowTheLinkTime) {
