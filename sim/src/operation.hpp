@@ -40,7 +40,7 @@ struct Operation {
   std::vector<OperationPtr> successors;
   double cold_us = 0;  ///< on its stream, what follows starts from idle, not before this time
   double warm_us = 0;  ///< on its stream, a copy ended at this time; 0: none
-  bool is_after_kernel = false;  ///< on its stream, no copy since the last kernel
+  double kernel_end_us = -1;  ///< on its stream, of the last kernel, with no copy since; else -1
   double end_us = 0;
   bool done = false;
   double timestamp_us = 0;          ///< of a record: what cuEventElapsedTime takes; end_us or later

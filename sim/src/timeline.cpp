@@ -141,12 +141,12 @@ void Timeline::make_ready(const OperationPtr& operation) {
   if (const OperationPtr previous = take_previous(*operation)) {
     cold = std::max(cold, previous->cold_us);
     warm = previous->warm_us;
-    operation->is_after_kernel = previous->is_after_kernel;
+    operation->kernel_end_us = previous->kernel_end_us;
+    const bool is_after_kernel = previous->kernel_end_us >= 0;
     // Copy engines and multiprocessors tell each other as events do.
-    if (is_kernel && !previous->is_after_kernel && warm > 0)
-      cold = std::max(cold, warm + costs_.event_us);
-    if (operation->flow && previous->is_after_kernel)
-      cold = std::max(cold, previous->end_us + costs_.event_us);
+    if (is_kernel && !is_after_kernel && warm > 0) cold = std::max(cold, warm + costs_.event_us);
+    if (operation->flow && is_after_kernel)
+      cold = std::max(cold, previous->kernel_end_us + costs_.event_us);
   }
   for (const OperationPtr& predecessor : std::exchange(operation->after, {}))
     cold = std::max(cold, predecessor->end_us + costs_.event_us);
@@ -181,8 +181,8 @@ void Timeline::complete(const OperationPtr& operation) {
     operation->warm_us = now_us_;
   else if (operation->takes_us > 0)
     operation->cold_us = now_us_;
-  if (operation->flow || operation->kernel_on >= 0)
-    operation->is_after_kernel = operation->kernel_on >= 0;
+  if (operation->flow) operation->kernel_end_us = -1;
+  if (operation->kernel_on >= 0) operation->kernel_end_us = now_us_;
   // What the functions hold on to must not outlive the work.
   if (std::exchange(operation->may_complete, nullptr)) operation->cold_us = now_us_;
   const bool moved = operation->move != nullptr;

@@ -90,6 +90,17 @@ TEST_F(TimelineTest, KernelBetweenCopies_PaysTwoEvents) {
   EXPECT_DOUBLE_EQ(48, c->end_us);  // the gap alone
 }
 
+TEST_F(TimelineTest, CopyLongAfterKernel_PaysItsStart) {
+  Operation kernel;
+  kernel.kernel_on = 0;
+  kernel.may_complete = [] { return true; };
+  const OperationPtr k = timeline_.issue(std::move(kernel), 0);
+  const OperationPtr record = timeline_.issue(on({}, k), 100);
+  const OperationPtr a = timeline_.issue(on(copy(), record), 100);
+  run();
+  EXPECT_DOUBLE_EQ(115, a->end_us);
+}
+
 TEST_F(TimelineTest, CopyIssuedLate_PaysItsStart) {
   const OperationPtr a = timeline_.issue(copy(), 0);
   const OperationPtr b = timeline_.issue(on(copy(), a), 14);
