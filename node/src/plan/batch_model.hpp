@@ -27,9 +27,9 @@ inline constexpr std::uint64_t kBatchShareBytes = std::uint64_t{256} << 20;
 [[nodiscard]] inline double kernel_batch_us(const Costs& costs, int others, std::uint64_t bytes,
                                             double gbps) noexcept {
   // The table's entry is read first, then the bytes.
-  double us = costs.copy_issue_us + costs.kernel_start_us + 2 * costs.flag_us;
+  double us = costs.launch_us + costs.kernel_start_us + 2 * costs.flag_us;
   // Each further GPU: a wait, a launch, a record, a wait.
-  if (others > 0) us += 2 * costs.event_us + others * (costs.copy_issue_us + 3 * costs.call_us);
+  if (others > 0) us += 2 * costs.event_us + others * (costs.launch_us + 3 * costs.call_us);
   return us + static_cast<double>(bytes) / (gbps * kKernelShare * 1e3);
 }
 
