@@ -28,9 +28,14 @@ class SpacedCopies {
         dst_(bench.buffer(MemoryId::gpu(1), kCopies * kCopyBytes)),
         own_word_(bench.buffer(MemoryId::gpu(0), kWordBytes)),
         far_word_(bench.buffer(MemoryId::gpu(1), kWordBytes)),
-        event_(driver_, bench.context(0), CU_EVENT_DISABLE_TIMING) {
+        event_(driver_, bench.context(0), CU_EVENT_DISABLE_TIMING),
+        other_event_(driver_, bench.context(0), CU_EVENT_DISABLE_TIMING) {
     src_.fill(kSeed);
     for (const TestBuffer* word : {&own_word_, &far_word_}) write(*word);
+    {
+      const CurrentContext current(driver_, bench.context(0));
+      POLYPATH_CHECK(driver_, event_record(other_event_.get(), bench.stream(0, 1)));
+    }
     finish(bench_);
     alone_us_ = time({});
     report_.figure(kBetweenCopies, "a copy of 4 MiB, in a row of them", alone_us_, "us");
@@ -51,7 +56,8 @@ class SpacedCopies {
     };
   }
   [[nodiscard]] std::function<void()> wait_event() {
-    return [this] { POLYPATH_CHECK(driver_, stream_wait_event(stream_[0], event_.get(), 0)); };
+    return
+        [this] { POLYPATH_CHECK(driver_, stream_wait_event(stream_[0], other_event_.get(), 0)); };
   }
   [[nodiscard]] std::function<void()> record_event() {
     return [this] { POLYPATH_CHECK(driver_, event_record(event_.get(), stream_[0])); };
@@ -97,7 +103,7 @@ class SpacedCopies {
   Report& report_;
   TestBuffer src_, dst_, own_word_, far_word_;
   std::array<CUstream, 1> stream_{bench_.stream(0, 0)};
-  Event event_;
+  Event event_, other_event_;  ///< recorded on this stream, and once on another
   double alone_us_ = 0;
 };
 
@@ -106,7 +112,12 @@ class SpacedCopies {
 void between_copies(Workbench& bench, Report& report) {
   const auto skip = [&](const char* why) { report.skipped(kBetweenCopies, "all", why); };
   if (bench.gpus() < 2) return skip("needs 2 GPUs");
-  if (bench.driver().stream_write_value64 == nullptr) return skip("streams write no values");
+  const CudaDriver& driver = bench.driver();
+  if (driver.stream_write_value64 == nullptr || driver.stream_wait_value32 == nullptr)
+    return skip("streams write no values");
+  int reaches = 0;
+  POLYPATH_CHECK(driver, device_can_access_peer(&reaches, 0, 1));
+  if (reaches == 0) return skip("GPU 0 cannot address GPU 1");
   SpacedCopies copies(bench, report);
   copies.show("with a wait for a value that is there", {copies.wait_value()});
   copies.show("with a wait for an event that has ended", {copies.wait_event()});
