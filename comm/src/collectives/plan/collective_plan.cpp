@@ -31,6 +31,8 @@ constexpr std::uint64_t kMaxTwoRankLLBytes = 4 * kMiB;
 /// Chunks of what runs by copies.
 constexpr std::uint64_t kMinChunk = 64 * kKiB;
 constexpr std::uint64_t kMaxChunks = 64;
+/// ... where memory asks for more; beyond that an algorithm is left out.
+constexpr std::uint64_t kMaxChunksForMemory = 512;
 /// With more ranks a chunk has many more steps.
 constexpr std::uint64_t kMaxChunksOfGroup = 16;
 constexpr int kMany = 4;
@@ -227,7 +229,9 @@ class PlanMaker {
 
   Evaluation weigh_host_trees() {
     Evaluation weighed{Algorithm::host_trees, 0, {}, {}, 0, 1, ""};
-    if (no_kernels_.empty() && no_peers_.empty())
+    if (options_.host_bytes == 0)
+      weighed.reason = "ranks share no host memory";
+    else if (no_kernels_.empty() && no_peers_.empty())
       weighed.reason = "links between GPUs carry more" + what_hosts_could_add();
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return flat_schedule(node_, request_, chunk, /*by_host=*/true);
@@ -367,7 +371,7 @@ class PlanMaker {
                                : is_relayed             ? kMaxChunksOfRelays
                                                         : kMaxChunks;
     // Scratch and host memory may ask for more chunks than are best.
-    for (std::uint64_t chunks = 1; chunks <= most || weighed.us == 0;
+    for (std::uint64_t chunks = 1; chunks <= (weighed.us == 0 ? kMaxChunksForMemory : most);
          chunks += is_relayed && chunks >= kFineChunks ? kFineChunks / 2 : chunks) {
       const std::uint64_t bytes = options_.chunk_bytes > 0
                                       ? options_.chunk_bytes
@@ -384,6 +388,8 @@ class PlanMaker {
       }
       if (last) break;
     }
+    if (weighed.us == 0 && weighed.reason.empty())
+      weighed.reason = "its chunks need more scratch or host memory than there is";
   }
 
   // ---- Choosing -------------------------------------------------------------------------------
