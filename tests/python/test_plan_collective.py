@@ -31,11 +31,11 @@ def test_allreduce_in_three_stages(polypath):
 
 
 def test_the_values_of_a_plan(polypath):
-    plan = planned(polypath, "allreduce", "64M", "--node", "cedar", "--compare")
+    plan = planned(polypath, "allreduce", "256M", "--node", "cedar", "--compare")
     assert plan["algorithm"] == "mixed"
     assert 0 < plan["host_bytes"] < plan["bytes"] / 5
     assert plan["rank_order"]
-    assert plan["bytes"] == 64 << 20
+    assert plan["bytes"] == 256 << 20
     assert plan["link_limit_bus_gbps"] < plan["bus_gbps"] <= plan["limit_bus_gbps"]
     candidates = {candidate["algorithm"]: candidate for candidate in plan["candidates"]}
     assert candidates["mixed"]["reason"] == ""
@@ -46,7 +46,7 @@ def test_the_values_of_a_plan(polypath):
 
 
 def test_a_part_through_host_memory_is_shown(polypath):
-    text = succeeded(polypath("plan", "allreduce", "64M", "--node", "cedar"))
+    text = succeeded(polypath("plan", "allreduce", "256M", "--node", "cedar"))
     assert "through host memory:" in text
     assert "all-gather of the rest" in text
 
