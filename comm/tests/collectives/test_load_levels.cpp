@@ -204,7 +204,7 @@ PlannedCall timed_call() {
   Random random(7);
   PlannedCall call;
   call.what.ranks = kRanks;
-  call.what.count = 8 * kMiB / sizeof(float);
+  call.what.count = 16 * kMiB / sizeof(float);
   call.images = images_of(random, call.what);
   return call;
 }
