@@ -24,6 +24,21 @@ class TimelineTest : public testing::Test {
     return operation;
   }
 
+  /// A value that a stream writes, 3 us long.
+  static Operation value() {
+    Operation operation;
+    operation.takes_us = 3;
+    return operation;
+  }
+
+  /// Ends as soon as it begins.
+  static Operation kernel() {
+    Operation operation;
+    operation.kernel_on = 0;
+    operation.may_complete = [] { return true; };
+    return operation;
+  }
+
   static Operation on(Operation operation, OperationPtr previous,
                       std::vector<OperationPtr> after = {}) {
     operation.previous = std::move(previous);
@@ -54,10 +69,8 @@ TEST_F(TimelineTest, CopyAfterCopy_PaysTheGap) {
 }
 
 TEST_F(TimelineTest, CopyAfterValue_PaysValueAndGap) {
-  Operation value;
-  value.takes_us = 3;
   const OperationPtr a = timeline_.issue(copy(), 0);
-  const OperationPtr v = timeline_.issue(on(std::move(value), a), 1);
+  const OperationPtr v = timeline_.issue(on(value(), a), 1);
   const OperationPtr b = timeline_.issue(on(copy(), v), 2);
   run();
   EXPECT_DOUBLE_EQ(18, v->end_us);
@@ -65,9 +78,7 @@ TEST_F(TimelineTest, CopyAfterValue_PaysValueAndGap) {
 }
 
 TEST_F(TimelineTest, CopyAfterFirstValue_PaysValueAndStart) {
-  Operation value;
-  value.takes_us = 3;
-  const OperationPtr v = timeline_.issue(std::move(value), 1);
+  const OperationPtr v = timeline_.issue(value(), 1);
   const OperationPtr b = timeline_.issue(on(copy(), v), 2);
   run();
   EXPECT_DOUBLE_EQ(4, v->end_us);
@@ -75,11 +86,8 @@ TEST_F(TimelineTest, CopyAfterFirstValue_PaysValueAndStart) {
 }
 
 TEST_F(TimelineTest, KernelBetweenCopies_PaysTwoEvents) {
-  Operation kernel;
-  kernel.kernel_on = 0;
-  kernel.may_complete = [] { return true; };
   const OperationPtr a = timeline_.issue(copy(), 0);
-  const OperationPtr k = timeline_.issue(on(std::move(kernel), a), 1);
+  const OperationPtr k = timeline_.issue(on(kernel(), a), 1);
   const OperationPtr record = timeline_.issue(on({}, k), 2);
   const OperationPtr b = timeline_.issue(on(copy(), record), 3);
   const OperationPtr c = timeline_.issue(on(copy(), b), 4);
@@ -91,10 +99,7 @@ TEST_F(TimelineTest, KernelBetweenCopies_PaysTwoEvents) {
 }
 
 TEST_F(TimelineTest, CopyLongAfterKernel_PaysItsStart) {
-  Operation kernel;
-  kernel.kernel_on = 0;
-  kernel.may_complete = [] { return true; };
-  const OperationPtr k = timeline_.issue(std::move(kernel), 0);
+  const OperationPtr k = timeline_.issue(kernel(), 0);
   const OperationPtr record = timeline_.issue(on({}, k), 100);
   const OperationPtr a = timeline_.issue(on(copy(), record), 100);
   run();
