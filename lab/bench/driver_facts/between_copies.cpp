@@ -17,7 +17,7 @@ constexpr std::uint64_t kCopies = 24;
 /// Large enough that the CPU is ahead of the copies.
 constexpr std::uint64_t kCopyBytes = 4 * kMiB;
 
-/// Copies from GPU 0 to GPU 1 on one stream, with something before each and something after it.
+/// Copies from GPU 0 to GPU 1 on one stream, with something before each.
 class SpacedCopies {
  public:
   SpacedCopies(Workbench& bench, Report& report)
