@@ -12,8 +12,9 @@
 #include <set>
 #include <span>
 
+#include "collectives/plan/rank_program.hpp"
 #include "collectives/plan/schedules.hpp"
-#include "collectives/schedule/rank_program.hpp"
+#include "collectives/schedule/signal_words.hpp"
 #include "plan_inputs.hpp"
 #include "reference_run.hpp"
 

@@ -1,6 +1,6 @@
 // Runs a rank's part of a schedule: copies by copy engines, sums by kernels, on streams of its own
 // that fork from `stream` of the call and join it again; signals to other ranks and waits for
-// theirs between (rank_program.hpp).
+// theirs between (rank_program.hpp, signal_words.hpp).
 //
 // Copies go to this rank's output or to symmetric scratch, so any memory of the GPU will do. No
 // deadlock: every rank issues its steps in the order of the list, and a step waits for earlier ones
@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "collectives/kernel_modules.hpp"
-#include "collectives/schedule/rank_program.hpp"
+#include "collectives/plan/rank_program.hpp"
 #include "collectives/schedule/relays.hpp"
+#include "collectives/schedule/signal_words.hpp"
 #include "comm/communicator.hpp"
 
 namespace polypath {

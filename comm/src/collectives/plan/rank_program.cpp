@@ -1,4 +1,4 @@
-#include "collectives/schedule/rank_program.hpp"
+#include "collectives/plan/rank_program.hpp"
 
 #include <algorithm>
 #include <limits>
