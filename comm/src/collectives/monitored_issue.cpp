@@ -22,8 +22,8 @@ Plan plan_of(const MonitoredTraffic& traffic) {
   staged.chunks = traffic.copies;
   Plan plan;
   plan.transfers.push_back(std::move(transfer));
-  plan.predicted_us = traffic.predicted_us;
-  plan.native_us = traffic.without_us;
+  plan.predicted_us = traffic.predicted_us - traffic.begun_us;
+  plan.native_us = traffic.without_us - traffic.begun_us;
   return plan;
 }
 
@@ -56,8 +56,9 @@ class Noted final : public MonitoredIssue {
     sample_ = monitor_.sample(plan_.transfers.front(), traffic.from.index, look_.now_ns);
     if (sample_ != nullptr) sample_->begin(monitor_.driver(), stream_);
   }
-  void direct_issued() noexcept override {
-    if (sample_ != nullptr) sample_->direct(monitor_.driver(), stream_);
+  void direct_issued() noexcept override { others_begun(stream_); }
+  void others_begun(CUstream stream) noexcept override {
+    if (sample_ != nullptr) sample_->direct(monitor_.driver(), stream);
   }
   void all_issued() noexcept override {
     if (sample_ != nullptr) sample_->route(monitor_.driver(), stream_, kStaged);

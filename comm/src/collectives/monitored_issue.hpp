@@ -1,7 +1,8 @@
 // A collective's call as the monitor of loads sees it: a transfer by two routes. What goes between
 // the ranks without help stands for the direct route; the links that the call uses next to it are
-// the staged one. So the call's copies are noted while they are issued, and now and then it is
-// timed how much later than the direct route the staged one ends.
+// the staged one. So the call's copies are noted while they are issued. Now and then it is timed
+// how much later than the direct route the staged one ends: or, where one waits for the other, how
+// long the call takes once all ranks have begun it.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,8 @@ class MonitoredIssue {
 
   /// What stands for the direct route is on the call's stream, or joined by it.
   virtual void direct_issued() noexcept = 0;
+  /// Instead: `stream`, of the same context, has waited for the other ranks to begin.
+  virtual void others_begun(CUstream stream) noexcept = 0;
   /// All of the call is on its stream, which has joined the copies.
   virtual void all_issued() noexcept = 0;
 };
@@ -39,6 +42,7 @@ struct MonitoredTraffic {
   int copies = 0;  ///< over each of these links, that the rank issues
   double predicted_us = 0;
   double without_us = 0;  ///< predicted for the call by the direct route alone
+  double begun_us = 0;    ///< of both, what there is at least until the other ranks have begun
 };
 
 /// Notes the call, and begins to time it where that is due. `key`: copies with this one are no load

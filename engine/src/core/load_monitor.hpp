@@ -136,8 +136,8 @@ class LoadMonitor {
                                          std::uint64_t now_ns) noexcept;
   /// What a sample times. A collective's copies go next to a kernel, which stands for the direct
   /// route. They make links suspect, but that they lose time holds no link back from transfers.
-  /// Where a collective's copies go over idle GPUs, those between its ranks are the direct route,
-  /// and losses count as those of transfers.
+  /// Where a collective's copies go over idle GPUs, all its parts wait for each other: it is timed
+  /// from when all ranks have begun. Losses count as those of transfers.
   enum class Sampled : std::uint8_t { transfer, collective, relayed_collective };
   /// The sample's transfer was issued just now; `begun_ns`: OwnIssue::begun_ns().
   void keep(std::shared_ptr<TransferSample> sample, const Plan& plan, std::size_t transfer,

@@ -45,9 +45,9 @@ constexpr std::uint64_t kPublishedChunks = 8;
 /// What runs by copies has to promise this much against kernels. Schedules of copies took 1.07 to
 /// 1.1 times what is predicted on 2 x H200, a reduce_scatter up to 1.3 times. On 4 x H200, where
 /// the CPU's calls are the limit, an allreduce took 1.5 times as long.
-constexpr double kCopiesMustReach = 0.85;
+constexpr double kCopiesMustReach = 0.87;
 /// Through host memory, where kernels go as well.
-constexpr double kHostTreesMustReach = 0.9;
+constexpr double kHostTreesMustReach = 0.92;
 /// Less where only a small part of a message runs so, over links that no switch shares out.
 constexpr double kMixedMustReach = 0.97;
 
@@ -430,7 +430,8 @@ class PlanMaker {
     plan_.kernel = best->kernel;
     plan_.stages = best->stages;
     plan_.lanes = best->lanes;
-    if (best->algorithm == Algorithm::relayed) plan_.relays = relay_shares(node_, request_);
+    if (best->algorithm == Algorithm::relayed)
+      plan_.relays = relay_shares(node_, request_, best->chunk_bytes);
     plan_.host_count = best->host_count;
     plan_.chunk_bytes = best->chunk_bytes;
     plan_.chunks = best->chunks > 0 ? best->chunks : chunks_of(*best);

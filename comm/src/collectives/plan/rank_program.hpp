@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "collectives/plan/collective_schedule.hpp"
@@ -24,14 +25,22 @@ struct RankStep {
   int stream = 0;                       ///< of the rank's own: steps of one run in order
   std::vector<int> credits;             ///< ranks whose scratch must be free
   std::vector<StreamProgress> awaited;  ///< of other ranks
-  std::vector<std::size_t> after;       ///< steps of this rank, on other streams, by place here
-  bool is_awaited = false;              ///< by a step of this rank on another stream
+  /// Steps on other streams, by place here, that have waited aside for all of this and for no more
+  /// than this stream needs, but for what their streams have waited for before: so it waits for
+  /// theirs, not in graphs. Empty: it waits itself.
+  std::vector<std::size_t> heard_by;
+  std::vector<std::size_t> after;  ///< steps of this rank, on other streams, by place here
+  bool is_awaited = false;         ///< by a step of this rank on another stream
   /// In a graph, whose branches may run in any order: steps of this rank on other streams that
   /// others are told of, by place here, and that come before it in the schedule. Where it waits for
   /// others, it waits for these first, lest it keeps the GPU from what another rank needs.
   std::vector<std::size_t> behind;
   std::vector<StreamProgress> signals;  ///< to other ranks, once it is done
   bool is_onward = false;               ///< from a relay: its stream is one of another GPU
+
+  /// Whether it needs something of other ranks.
+  [[nodiscard]] bool hears() const noexcept { return !credits.empty() || !awaited.empty(); }
+  [[nodiscard]] bool waits() const noexcept { return hears() && heard_by.empty(); }
 
   friend bool operator==(const RankStep&, const RankStep&) = default;
 };
@@ -40,8 +49,10 @@ struct RankProgram {
   int rank = 0;
   int streams = 0;
   std::vector<RankStep> steps;  ///< in the order of issue
-  /// By stream: whether it serves what goes over relays. Empty where nothing does.
-  std::vector<bool> is_for_relays;
+  /// The place of the step that waits for the last of the other ranks to begin, of those that it
+  /// hears of; kNoPlace: of none.
+  std::size_t others_begun = kNoPlace;
+  static constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 };
 
 /// The part of `rank`. What an earlier step of the same stream has waited for is not waited for

@@ -121,13 +121,24 @@ Place ScheduleBuilder::land(int from, int queue, int to) {
   return scratch(to, slots_[landing.ring][landing.uses++ % kLandingSlots]);
 }
 
-void ScheduleBuilder::copy(int stage, int queue, const Place& from, const Place& to,
+int ScheduleBuilder::take_queue(int sender) { return kTakes + sender; }
+
+Spot ScheduleBuilder::part_of_slot(const Place& slot, std::uint64_t element, int number) const {
+  Place place = slot;
+  Place name = slot;
+  place.offset += element * size_of(schedule_.request.type);
+  name.offset += static_cast<std::uint64_t>(number);  // fewer than kAlignment
+  return {place, name};
+}
+
+void ScheduleBuilder::copy(int stage, int queue, const Spot& from, const Spot& to,
                            std::uint64_t elements) {
   if (elements == 0) return;
-  if (lands(from, to)) {
-    const Place slot = land(from.owner, queue, to.owner);
+  if (lands(from.place, to.place)) {
+    const int sender = from.place.owner;
+    const Place slot = land(sender, queue, to.place.owner);
     copy(stage, queue, from, slot, elements);
-    copy(stage, kTakes + from.owner, slot, to, elements);
+    copy(stage, take_queue(sender), slot, to, elements);
     return;
   }
   const Piece piece{from, to, elements};
@@ -146,24 +157,32 @@ void ScheduleBuilder::set_relays(std::vector<int> gpus, std::uint64_t elements) 
     staging_.push_back(allot(schedule_.relay_bytes, elements, schedule_.request.type));
 }
 
-void ScheduleBuilder::copy_over(int relay, int stage, int queue, int onward, const Place& from,
-                                const Place& to, std::uint64_t elements) {
+void ScheduleBuilder::copy_over(int relay, int stage, int queue, int onward, const Spot& from,
+                                const Spot& to, std::uint64_t elements) {
   if (elements == 0) return;
-  if (lands(from, to)) {
-    const Place slot = land(from.owner, onward, to.owner);
-    copy_over(relay, stage, queue, onward, from, slot, elements);
-    copy(stage, kTakes + from.owner, slot, to, elements);
-    return;
-  }
-  const int owner = relay_owner(from.owner, relay);
+  const int owner = relay_owner(from.place.owner, relay);
   std::uint64_t& uses = staging_uses_[static_cast<std::size_t>(owner)];
   const Place between{BufferKind::relay, false, owner, staging_[uses++ % kStagingSlots]};
   copy(stage, queue, from, between, elements);
   // A rank that cannot use the relay copies from where the bytes still are.
   const Piece piece{between, to, elements};
   Step step = copy_step(stage, {&piece, 1});
-  const Place reads[] = {between, from};
-  add(step, onward, reads, {&to, 1}, {&from, 1});
+  const Place reads[] = {between, from.known_as};
+  add(step, onward, reads, {&to.known_as, 1}, {&from.place, 1});
+}
+
+void ScheduleBuilder::take(int stage, int sender, const Place& slot,
+                           std::span<const Piece> pieces) {
+  std::vector<Piece> some;
+  std::vector<Place> reads;
+  std::vector<Place> writes;
+  for (const Piece& piece : pieces) {
+    reads.push_back(part_of_slot(slot, 0, static_cast<int>(reads.size())).known_as);
+    if (piece.elements == 0) continue;
+    some.push_back(piece);
+    writes.push_back(piece.to.known_as);
+  }
+  if (!some.empty()) add(copy_step(stage, some), take_queue(sender), reads, writes, {});
 }
 
 void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& pieces) {
@@ -174,8 +193,8 @@ void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& p
 }
 
 Step ScheduleBuilder::copy_step(int stage, std::span<const Piece> pieces) {
-  const Place& from = pieces.front().from;
-  const Place& to = pieces.front().to;
+  const Place& from = pieces.front().from.place;
+  const Place& to = pieces.front().to.place;
   Step step;
   step.rank = from.buffer == BufferKind::host    ? to.owner
               : from.buffer == BufferKind::relay ? staging_rank(from)
@@ -195,18 +214,26 @@ Step ScheduleBuilder::copy_step(int stage, std::span<const Piece> pieces) {
 void ScheduleBuilder::add_copy(int stage, int queue, std::span<const Piece> pieces) {
   const Step step = copy_step(stage, pieces);
   if (pieces.size() == 1)
-    return add(step, queue, {&pieces.front().from, 1}, {&pieces.front().to, 1}, {});
+    return add(step, queue, {&pieces.front().from.known_as, 1}, {&pieces.front().to.known_as, 1},
+               {});
   std::vector<Place> reads;
   std::vector<Place> writes;
   for (const Piece& piece : pieces) {
-    reads.push_back(piece.from);
-    writes.push_back(piece.to);
+    reads.push_back(piece.from.known_as);
+    writes.push_back(piece.to.known_as);
   }
   add(step, queue, reads, writes, {});
 }
 
 void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<Place>& operands,
                              const Place& to, std::uint64_t elements) {
+  reduce_pieces(stage, queue, rank, operands, to, elements, operands, {&to, 1});
+}
+
+void ScheduleBuilder::reduce_pieces(int stage, int queue, int rank,
+                                    const std::vector<Place>& operands, const Place& to,
+                                    std::uint64_t elements, std::span<const Place> reads,
+                                    std::span<const Place> writes) {
   if (elements == 0) return;
   Step step;
   step.kind = StepKind::reduce;
@@ -214,7 +241,7 @@ void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<P
   step.to = to;
   step.bytes = elements * size_of(type_of(schedule_.request, to.is_partial));
   step.stage = stage;
-  add(step, queue, operands, {&to, 1}, operands);
+  add(step, queue, reads, writes, operands);
 }
 
 void ScheduleBuilder::wait_for(int other, int own_queue) {

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <limits>
 #include <queue>
 #include <tuple>
 
 #include "base/units.hpp"
 #include "collectives/plan/link_rates.hpp"
+#include "collectives/plan/rank_program.hpp"
 
 namespace polypath {
 namespace {
@@ -44,7 +46,7 @@ class Clockwork {
       : node_(node),
         schedule_(schedule),
         steps_(schedule.steps.size()),
-        halts_(!beside.bytes.empty()),
+        halts_(!beside.bytes.empty() || !schedule.relays.empty()),
         halted_until_(node.links.size() + node.ports.size(), 0),
         in_use_(halted_until_.size(), 0),
         rates_(node) {
@@ -55,15 +57,11 @@ class Clockwork {
       steps_.emplace_back().left = beside.bytes[link];
     }
     list_dependents();
+    for (int rank = 0; rank < schedule.request.ranks(); ++rank) note_program(rank);
     std::vector<int> last(static_cast<std::size_t>(schedule.queues), -1);
-    std::vector<double> cpu(static_cast<std::size_t>(schedule.request.ranks()), 0.0);
     for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
       const Step& step = schedule.steps[i];
-      double& clock = cpu[static_cast<std::size_t>(step.rank)];
       int& before = last[static_cast<std::size_t>(step.queue)];
-      note_exchanges(i, before < 0);
-      clock += cpu_us(i);
-      steps_[i].ready = clock + (steps_[i].awaits_on_stream ? node.costs.kernel_start_us : 0);
       steps_[i].waits = step.after.count;
       if (before >= 0) {
         ++steps_[i].waits;
@@ -103,10 +101,12 @@ class Clockwork {
     int behind = -1;  // the next step of its queue
     double began = 0;
     double ended = 0;
-    double left = 0;                // bytes, of a copy
-    bool awaits = false;            // other ranks, by a kernel
-    bool awaits_on_stream = false;  // that kernel is before it on its own stream
-    bool tells = false;             // other ranks, by a value that its stream writes
+    double left = 0;  // bytes, of a copy
+    // It hears of other ranks by a kernel:
+    bool waits_on_stream = false;  // before it on its own stream
+    bool waits_aside = false;      // on another one, its own or that of a step before, and an event
+    // Bits: ranks that it tells, each by a value that a stream writes.
+    std::uint32_t listeners = 0;
   };
 
   /// The steps of other queues that wait for each step, in one array.
@@ -124,36 +124,32 @@ class Clockwork {
         dependents_[next[static_cast<std::size_t>(other)]++] = static_cast<int>(i);
   }
 
-  /// What a step does to hear of other ranks, and to tell them.
-  void note_exchanges(std::size_t at, bool is_first) {
-    const Step& step = schedule_.steps[at];
-    const auto is_other = [&](int other) { return step_of(other).rank != step.rank; };
-    const auto begin = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[at]);
-    const auto end = dependents_.begin() + static_cast<std::ptrdiff_t>(dependents_begin_[at + 1]);
-    // Before a queue first writes to another rank's scratch, that rank is done with it.
-    const bool needs_credit =
-        is_first && step.to.buffer == BufferKind::scratch && step.to.owner != step.rank;
-    State& state = steps_[at];
-    state.awaits = needs_credit || std::ranges::any_of(schedule_.after(step), is_other);
-    state.tells = std::any_of(begin, end, is_other);
-    state.awaits_on_stream = state.awaits && !schedule_.waits_aside && !waits_aside(step);
-  }
-
-  /// What its rank's calls for the step take.
-  [[nodiscard]] double cpu_us(std::size_t at) const {
+  /// What the steps of `rank` do to hear of other ranks and to tell them, and when they are issued.
+  void note_program(int rank) {
     const Costs& costs = node_.costs;
-    const Step& step = schedule_.steps[at];
-    const State& state = steps_[at];
-    double us = step.kind == StepKind::copy ? costs.copy_issue_us : costs.launch_us;
-    us += costs.call_us * (step.after.count + 1);
-    if (state.awaits) us += costs.launch_us;
-    if (state.awaits && !state.awaits_on_stream) us += 2 * costs.call_us;
-    if (state.tells) us += costs.value_us;
-    return us;
+    const RankProgram program = program_of(schedule_, rank);
+    double clock = 0;
+    for (const RankStep& own : program.steps) {
+      State& step = state(own.index);
+      step.waits_on_stream = own.waits() && !schedule_.waits_aside && !own.is_onward;
+      step.waits_aside = own.hears() && !step.waits_on_stream;
+      for (const StreamProgress& signal : own.signals)
+        step.listeners |= std::uint32_t{1} << signal.rank;
+      clock += is_copy(own.index) ? costs.copy_issue_us : costs.launch_us;
+      std::size_t calls = own.after.size() + own.heard_by.size();
+      if (own.waits()) clock += costs.launch_us;
+      if (own.waits() && step.waits_aside) calls += 2;
+      if (own.is_awaited || own.is_onward) ++calls;
+      if (own.is_onward && !own.signals.empty()) ++calls;
+      clock += costs.call_us * static_cast<double>(calls) +
+               costs.value_us * static_cast<double>(own.signals.size());
+      step.ready = clock;
+      if (own.waits()) step.ready += costs.kernel_start_us;
+      if (own.waits() && step.waits_aside) step.ready += costs.event_us;
+    }
   }
-
-  /// The stream of another GPU does not wait for ranks.
-  static bool waits_aside(const Step& step) {
+  /// The stream of another GPU waits for no ranks and tells none.
+  static bool is_onward(const Step& step) {
     return step.kind == StepKind::copy && step.from.buffer == BufferKind::relay;
   }
 
@@ -185,10 +181,10 @@ class Clockwork {
   [[nodiscard]] double lead_us(int step, int before) {
     const Costs& costs = node_.costs;
     if (!is_copy(step)) {
-      const bool follows_copy = before >= 0 && is_copy(before) && !state(step).awaits_on_stream;
+      const bool follows_copy = before >= 0 && is_copy(before) && !state(step).waits_on_stream;
       return costs.kernel_start_us + (follows_copy ? costs.event_us : 0);
     }
-    if (state(step).awaits_on_stream || (before >= 0 && !is_copy(before)))
+    if (state(step).waits_on_stream || (before >= 0 && !is_copy(before)))
       return costs.event_us + costs.copy_start_us;
     return before >= 0 ? costs.copy_gap_us : costs.copy_start_us;
   }
@@ -290,27 +286,24 @@ class Clockwork {
       for_each_resource(link_of(index), [&](std::size_t resource) { --in_use_[resource]; });
     if (is_same_communicator(index)) return;
     const Costs& costs = node_.costs;
-    const int rank = step_of(index).rank;
+    const Step& step = step_of(index);
+    const std::uint32_t listeners = state(index).listeners;
     const auto place = static_cast<std::size_t>(index);
     for (std::size_t i = dependents_begin_[place]; i < dependents_begin_[place + 1]; ++i) {
       const int other = dependents_[i];
       double hop = costs.event_us;
-      if (step_of(other).rank != rank) {
-        hop += costs.flag_us;
-        // By a kernel, and an event from there.
-        if (schedule_.waits_aside || waits_aside(step_of(other)))
-          hop += costs.event_us + costs.kernel_start_us;
-        // Its own GPU tells of what it has had copied from another one.
-        if (waits_aside(step_of(index))) hop += costs.event_us;
-      } else if (state(other).awaits_on_stream) {
-        hop += costs.kernel_start_us;
+      if (const int listener = step_of(other).rank; listener != step.rank) {
+        // One value after another; its own GPU tells of what it has had copied from another one.
+        const int before = std::popcount(listeners & ((std::uint32_t{1} << listener) - 1));
+        hop += costs.flag_us + costs.event_us * (before + (is_onward(step) ? 1 : 0));
+        if (state(other).waits_aside) hop += costs.event_us + costs.kernel_start_us;
       }
       release(other, now_ + hop, -1);
     }
     const int behind = state(index).behind;
     if (behind < 0) return;
-    double at = now_ + (state(index).tells && !waits_aside(step_of(index)) ? costs.event_us : 0);
-    if (state(behind).awaits_on_stream)
+    double at = now_ + (is_onward(step) ? 0 : costs.event_us * std::popcount(listeners));
+    if (state(behind).waits_on_stream)
       at += costs.kernel_start_us + (is_copy(index) ? costs.event_us : 0);
     release(behind, at, index);
   }

@@ -26,7 +26,8 @@ struct RelayShare {
   double gbps = 0;   ///< what it adds between two ranks that exchange with all others
   double share = 0;  ///< of the message
 };
-std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request);
+std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request,
+                                     std::uint64_t chunk_bytes);
 /// How many times the rate of the links between the ranks that is.
 double relay_gain(const Node& node, const CollectiveRequest& request);
 /// Why there are none; empty where there are.

@@ -195,6 +195,11 @@ std::unique_ptr<MonitoredIssue> Relays::issue(const Traffic& traffic, CUstream s
       add(relay, MemoryId::gpu(comm_.gpu_of(part.rank)), part.bytes);
       noted.staged_bytes += part.bytes;
     }
+    for (const MonitoredTraffic::OnLink& on : noted.links) {
+      const Link& link = node.links[static_cast<std::size_t>(on.link)];
+      noted.begun_us = std::max(noted.begun_us, 2 * transfer_us(traffic.first_bytes, link.gbps));
+    }
+    noted.begun_us = std::min(noted.begun_us, traffic.predicted_us / 2);
     noted.copies = std::max(1, traffic.copies / static_cast<int>(noted.links.size()));
     return begin_monitored(*source_.load, noted, key(), stream,
                            LoadMonitor::Sampled::relayed_collective);

@@ -103,7 +103,8 @@ class Relays {
     };
     std::vector<Part> parts;  ///< over relays
     std::uint64_t direct_bytes = 0;
-    int copies = 0;  ///< over relays
+    int copies = 0;                 ///< over relays
+    std::uint64_t first_bytes = 0;  ///< of the first copy over one; 0: it waits for no other rank
     // The call's, with relays and without:
     double predicted_us = 0;
     double without_us = 0;

@@ -137,6 +137,11 @@ void ScheduleRunner::issue_waits(const RankStep& step, std::uint64_t number, CUs
   if (!awaited.empty()) comm_.signal_and_wait({words_, {}, awaited}, stream);
 }
 
+void ScheduleRunner::wait_for_others(const RankStep& step, CUstream stream) {
+  for (const std::size_t other : step.heard_by)
+    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, came_[other].get(), 0));
+}
+
 void ScheduleRunner::fork(std::vector<Stream>& streams, int count) {
   for (int i = 0; i < count; ++i)
     POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream(streams, i).get(), fork_.get(), 0));
@@ -156,19 +161,6 @@ void ScheduleRunner::join_one(std::size_t at, CUstream stream) {
 
 void ScheduleRunner::join(int count, CUstream stream) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) join_one(i, stream);
-}
-
-void ScheduleRunner::join_relays_last(const RankProgram& program, CUstream stream,
-                                      MonitoredIssue* noted) {
-  const auto join_those = [&](bool for_relays) {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(program.streams); ++i)
-      if ((!program.is_for_relays.empty() && program.is_for_relays[i]) == for_relays)
-        join_one(i, stream);
-  };
-  join_those(false);
-  if (noted != nullptr) noted->direct_issued();
-  join_those(true);
-  if (noted != nullptr) noted->all_issued();
 }
 
 void ScheduleRunner::begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
@@ -201,7 +193,8 @@ std::unique_ptr<MonitoredIssue> ScheduleRunner::note_relays(const CollectiveSche
       traffic.direct_bytes += copy.bytes;
       continue;
     }
-    ++traffic.copies;
+    if (traffic.copies++ == 0 && program.others_begun != RankProgram::kNoPlace)
+      traffic.first_bytes = copy.bytes;
     traffic.parts.push_back({relay, copy.to.owner, copy.bytes});
   }
   return relays_->issue(traffic, stream);
@@ -233,7 +226,7 @@ void ScheduleRunner::issue_onward(const CollectiveSchedule& schedule, const Rank
   const auto at = static_cast<std::size_t>(step.stream);
   Onward& queue = onward_[at];
   CUevent arrived = nullptr;
-  if (!step.credits.empty() || !step.awaited.empty()) {
+  if (step.waits()) {
     const CUstream aside = stream(waiting_, step.stream).get();
     if (!std::exchange(queue.has_waited, true))
       POLYPATH_CHECK(driver, stream_wait_event(aside, fork_.get(), 0));
@@ -247,6 +240,7 @@ void ScheduleRunner::issue_onward(const CollectiveSchedule& schedule, const Rank
     if (queue.done != nullptr && queue.stream != on)
       POLYPATH_CHECK(driver, stream_wait_event(on, queue.done, 0));
     if (arrived != nullptr) POLYPATH_CHECK(driver, stream_wait_event(on, arrived, 0));
+    wait_for_others(step, on);
     for (const std::size_t other : step.after)
       POLYPATH_CHECK(driver, stream_wait_event(on, after_[other], 0));
     POLYPATH_CHECK(driver, memcpy_async(to, from, copy.bytes, on));
@@ -316,10 +310,13 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   concurrent();
   const auto wait = [&](std::size_t i, CUstream queue_stream) {
     const RankStep& step = program.steps[i];
-    if (!schedule.waits_aside || step.is_onward || (step.credits.empty() && step.awaited.empty()))
-      return issue_waits(step, number, queue_stream);
-    const CUstream aside = waiting_[static_cast<std::size_t>(step.stream)].get();
+    if (!step.waits()) return wait_for_others(step, queue_stream);
+    const bool is_aside = schedule.waits_aside && !step.is_onward;
+    const CUstream aside =
+        is_aside ? waiting_[static_cast<std::size_t>(step.stream)].get() : queue_stream;
     issue_waits(step, number, aside);
+    if (noted != nullptr && i == program.others_begun) noted->others_begun(aside);
+    if (!is_aside) return;
     const CUevent arrived = event(came_, i).get();
     POLYPATH_CHECK(driver, event_record(arrived, aside));
     POLYPATH_CHECK(driver, stream_wait_event(queue_stream, arrived, 0));
@@ -330,7 +327,8 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
            progress_value(number, progress.steps), queue_stream);
   };
   issue_steps(schedule, program, call, wait, signal);
-  join_relays_last(program, stream, noted.get());
+  join(program.streams, stream);
+  if (noted != nullptr) noted->all_issued();
   for (int rank = 0; rank < ranks; ++rank)
     if (rank != comm_.rank()) tell(rank, credit_word(comm_.rank()), number, stream);
 }
@@ -371,10 +369,11 @@ void ScheduleRunner::wait_in_graph(const RankStep& step, CUstream stream) {
 
 /// Between two meetings of all ranks, so that no credit of a call before is needed, nor given to
 /// one after it.
-void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, const RankProgram& program,
+void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, RankProgram program,
                                  const Call& call, CUstream stream,
                                  const std::function<void()>& concurrent) {
   const CudaDriver& driver = comm_.driver();
+  for (RankStep& step : program.steps) step.heard_by.clear();
   begin_relays(schedule, program, call, stream);
   // What is next to it must not wait for ranks that make another call, and do not come there.
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));

@@ -43,7 +43,6 @@ class ScheduleRunner {
   ScheduleRunner(const ScheduleRunner&) = delete;
   ScheduleRunner& operator=(const ScheduleRunner&) = delete;
 
-  /// Whether there are words, scratch and host memory enough; the same on all ranks.
   /// Takes relays, as this process numbers them, with `bytes` of staging memory on each.
   void take_relays(const RelaySource& source, std::vector<int> gpus, std::uint64_t bytes);
   /// Null: there are none.
@@ -51,6 +50,7 @@ class ScheduleRunner {
   /// Copies that went over a relay.
   [[nodiscard]] std::uint64_t relayed_copies() const noexcept { return relayed_copies_; }
 
+  /// Whether there are words, scratch and host memory enough; the same on all ranks.
   [[nodiscard]] bool can_run(const CollectiveSchedule& schedule) const;
 
   /// Issues `program` on streams of its own, after all that is on `stream`, which goes on after
@@ -95,20 +95,20 @@ class ScheduleRunner {
   void issue_onward(const CollectiveSchedule& schedule, const RankProgram& program,
                     std::size_t place, const Call& call, const AtStep& wait, const AtStep& signal);
   void lose_relay(const Step& step, const std::exception& error);
-  void issue_graph(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
+  void issue_graph(const CollectiveSchedule& schedule, RankProgram program, const Call& call,
                    CUstream stream, const std::function<void()>& concurrent);
   /// The steps, each between `wait` and `signal`, which are for other ranks.
   void issue_steps(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
                    const AtStep& wait, const AtStep& signal);
   void issue_waits(const RankStep& step, std::uint64_t number, CUstream stream);
+  /// For what other steps have waited for aside, in this call.
+  void wait_for_others(const RankStep& step, CUstream stream);
   void issue_step(const CollectiveSchedule& schedule, const Step& step, const Call& call,
                   CUstream stream);
   /// Lets streams begin after the event of the fork, and `stream` go on after them.
   void fork(std::vector<Stream>& streams, int count);
   void join(int count, CUstream stream);
   void join_one(std::size_t at, CUstream stream);
-  /// join(), those that serve relays last. `noted` is told; null: none.
-  void join_relays_last(const RankProgram& program, CUstream stream, MonitoredIssue* noted);
   /// Calls `issue`; aborts when it throws.
   void issue_or_abort(const std::function<void()>& issue);
   /// In a graph: by a kernel, with the values of its epoch.

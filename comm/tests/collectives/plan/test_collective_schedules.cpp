@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "collectives/plan/schedule_builder.hpp"
@@ -204,6 +205,77 @@ TYPED_TEST(CollectiveSchedules, RelayedInRankOrder) {
       std::iota(order.begin(), order.end(), 0);
       ASSERT_NO_FATAL_FAILURE(run_and_check<TypeParam>(random, node, schedule, order));
     }
+}
+
+/// What a step touches of a memory.
+struct Touch {
+  std::uint64_t begin = 0;  // bytes
+  std::uint64_t end = 0;
+  std::size_t step = 0;
+  bool writes = false;
+};
+
+/// Two steps that touch the same bytes, one of which writes, with no order between them; empty: all
+/// have one. In place: input and output are one memory.
+std::string unordered_steps(const CollectiveSchedule& schedule) {
+  const std::size_t count = schedule.steps.size();
+  std::vector<std::vector<bool>> after(count, std::vector<bool>(count));
+  std::vector<std::size_t> last(static_cast<std::size_t>(schedule.queues), count);
+  std::map<std::pair<BufferKind, int>, std::vector<Touch>> touched;
+  std::string pair;
+  const auto follow = [&](std::size_t step, std::size_t other) {
+    after[step][other] = true;
+    for (std::size_t i = 0; i < other; ++i) after[step][i] = after[step][i] || after[other][i];
+  };
+  const auto touch = [&](const Place& place, std::uint64_t bytes, std::size_t step, bool writes) {
+    const bool is_one = place.buffer == BufferKind::output && !schedule.request.by_parts();
+    auto& all = touched[{is_one ? BufferKind::input : place.buffer, place.owner}];
+    const Touch now{place.offset, place.offset + bytes, step, writes};
+    for (const Touch& then : all)
+      if (then.begin < now.end && now.begin < then.end && (then.writes || writes) &&
+          then.step != step && !after[step][then.step])
+        pair = std::to_string(then.step) + " and " + std::to_string(step) + " of " +
+               std::to_string(count) + " steps";
+    all.push_back(now);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const Step& step = schedule.steps[i];
+    std::size_t& before = last[static_cast<std::size_t>(step.queue)];
+    if (before != count) follow(i, before);
+    before = i;
+    for (const int other : schedule.after(step)) follow(i, static_cast<std::size_t>(other));
+    const bool is_kept = step.kind == StepKind::copy && step.from.buffer == BufferKind::input &&
+                         step.to.buffer == BufferKind::output;
+    if (is_kept) continue;  // nothing, in place
+    for (const Place& place : schedule.reads(step))
+      touch(place, bytes_of(schedule, step, place), i, false);
+    touch(step.to, step.bytes, i, true);
+  }
+  return pair;
+}
+
+/// Chunks whose parts differ from use to use of a slot, some of them empty.
+TEST(RelayedSchedules, StepsOnSameBytes_HaveAnOrder) {
+  Node node = known_node("narval");
+  for (const double gbps : {93.0, 20.0, 3.0})
+    for (const int ranks : {2, 3})
+      for (const CollectiveOp op : kOps)
+        for (const std::uint64_t count : {1, 31, 100, 257, 1000, 3001, 9000})
+          for (const std::uint64_t chunk : {128, 300, 1024, 4096}) {
+            if (count * 4 / chunk > 60) continue;
+            for (Link& link : node.links)
+              if (link.from == MemoryId::gpu(3) || link.to == MemoryId::gpu(3)) link.gbps = gbps;
+            CollectiveRequest request;
+            request.op = op;
+            request.type = DataType::float32;
+            request.count = count;
+            request.root = ranks - 1;
+            for (int gpu = 0; gpu < ranks; ++gpu) request.gpus.push_back(gpu);
+            request.relays = idle_gpus(node, request.gpus);
+            ASSERT_EQ(unordered_steps(relayed_schedule(node, request, chunk)), "")
+                << to_string(op) << " of " << ranks << ", " << count << " elements in chunks of "
+                << chunk << " bytes, relay of " << gbps << " GB/s";
+          }
 }
 
 /// The waits of the staging memory on relays: without one of them some order gives wrong bytes.
