@@ -32,6 +32,7 @@ enum class Fault : std::uint8_t {
   no_meeting_before,        ///< a graph begins while another rank is in the call before
   no_meeting_behind,        ///< the call after a graph begins while another rank is in the graph
   epoch_not_counted,        ///< every launch of a graph tells what the first told
+  no_shared_wait,           ///< a step does not wait for what another stream has waited for
 };
 
 using E = Elements<std::uint32_t>;
@@ -102,7 +103,7 @@ void plant(Fault fault, RankProgram& program) {
 }
 
 /// Which schedules a row has.
-enum class Kind : std::uint8_t { any, host_part, by_owners };
+enum class Kind : std::uint8_t { any, host_part, by_owners, relayed };
 
 CollectiveSchedule random_schedule(Random& random, const Node& node, Kind kind) {
   CollectiveRequest request;
@@ -114,6 +115,12 @@ CollectiveSchedule random_schedule(Random& random, const Node& node, Kind kind) 
   const std::vector<std::vector<int>> islands{{0, 1}, {2, 3}};
   const std::vector<int> ring{0, 1, 2, 3};
   if (kind == Kind::host_part) return host_part_schedule(node, request, chunk);
+  if (kind == Kind::relayed) {
+    request.op = random() % 2 == 0 ? CollectiveOp::all_gather : CollectiveOp::allreduce;
+    for (int gpu = request.ranks(); gpu < static_cast<int>(node.gpus.size()); ++gpu)
+      request.relays.push_back(gpu);
+    return relayed_schedule(node, request, chunk);
+  }
   if (kind == Kind::by_owners) {
     request.op = random() % 2 == 0 ? CollectiveOp::all_gather : CollectiveOp::reduce_scatter;
     return hierarchical_schedule(node, request, islands, request.ranks(), chunk);
@@ -223,17 +230,27 @@ class Rank {
     end_if_done();
   }
 
+  /// Whether other ranks have told what the step waits for.
+  bool has_heard(const RankStep& step) const {
+    const auto& own = words_[static_cast<std::size_t>(rank_)];
+    for (const int other : step.credits)
+      if (!is_of_graph() && own[credit_word(other)] + 1 < number()) return false;
+    return std::ranges::all_of(step.awaited, [&](const StreamProgress& progress) {
+      return own[word(progress_word(4, progress.rank, progress.stream))] >=
+             progress_value(number(), progress.steps);
+    });
+  }
+
   bool may_go_on(std::size_t stream) const {
     if (next_[stream] == todo_[stream].size()) return false;
     if (has_run_[stream]) return true;
     const RankStep& step = program().steps[todo_[stream][next_[stream]]];
-    const auto& own = words_[static_cast<std::size_t>(rank_)];
-    for (const int other : step.credits)
-      if (!is_of_graph() && own[credit_word(other)] + 1 < number()) return false;
-    for (const StreamProgress& progress : step.awaited)
-      if (own[word(progress_word(4, progress.rank, progress.stream))] <
-          progress_value(number(), progress.steps))
-        return false;
+    if (is_of_graph() || step.heard_by.empty()) {
+      if (!has_heard(step)) return false;
+    } else if (fault_ != Fault::no_shared_wait) {
+      for (const std::size_t other : step.heard_by)
+        if (!has_heard(program().steps[other])) return false;
+    }
     return std::ranges::all_of(step.after, [&](std::size_t i) { return is_done_[i]; });
   }
 
@@ -306,7 +323,7 @@ bool is_right(const Call& call) {
 /// Whether a row gives what it should. Fails the test when no rank can go on.
 bool row_is_right(std::uint64_t seed, Fault fault, Kind kind = Kind::any) {
   Random random(seed);
-  const Node node = mesh_node();
+  const Node node = kind == Kind::relayed ? known_node("full-mesh-x8") : mesh_node();
   std::vector<Call> calls = random_row(random, node, fault, kind);
   Rank::Words words(4, std::vector<std::uint64_t>(all_word_count(4), 0));
   std::vector<Rank> ranks;
@@ -329,7 +346,7 @@ bool row_is_right(std::uint64_t seed, Fault fault, Kind kind = Kind::any) {
 
 TEST(RankPrograms, RowsOfCallsAreRightInAnyOrder) {
   for (std::uint64_t seed = 0; seed < 60; ++seed)
-    for (const Kind kind : {Kind::any, Kind::host_part, Kind::by_owners})
+    for (const Kind kind : {Kind::any, Kind::host_part, Kind::by_owners, Kind::relayed})
       ASSERT_TRUE(row_is_right(seed, Fault::none, kind)) << "seed " << seed;
 }
 
@@ -337,6 +354,13 @@ TEST(RankPrograms, RowsOfCallsAreRightInAnyOrder) {
 bool is_between_calls(Fault fault) {
   return fault == Fault::no_credit_between_calls || fault == Fault::no_meeting_before ||
          fault == Fault::no_meeting_behind;
+}
+
+TEST(RankPrograms, SharedWaits_AreNeeded) {
+  int failures = 0;
+  for (std::uint64_t seed = 0; seed < 72; ++seed)
+    failures += row_is_right(seed, Fault::no_shared_wait, Kind::relayed) ? 0 : 1;
+  EXPECT_GE(failures, 3);
 }
 
 class ProgramMutants : public testing::TestWithParam<std::pair<Fault, const char*>> {};
