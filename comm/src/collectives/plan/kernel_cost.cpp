@@ -139,20 +139,25 @@ class Traffic {
   std::vector<double> in_;
 };
 
-/// Slices to their owners (`to_owners`), or from them. Of a rooted operation the root is the other
-/// end of one stage: broadcast deals slices out, reduce collects them.
+/// Slices to their owners (`to_owners`), or from them. Of a rooted operation the others are owners,
+/// and the root is the other end of one stage (`rooted`): broadcast deals slices out, reduce
+/// collects them.
 Traffic slices(const Node& node, const CollectiveRequest& request, bool to_owners, bool rooted) {
   Traffic traffic(node, request);
-  const double slice = static_cast<double>(request.bytes()) / static_cast<double>(request.ranks());
-  for (int owner = 0; owner < request.ranks(); ++owner)
+  const bool is_broadcast = request.op == CollectiveOp::broadcast;
+  const bool has_root = is_broadcast || request.op == CollectiveOp::reduce;
+  const double slice = static_cast<double>(request.bytes()) /
+                       static_cast<double>(request.ranks() - (has_root ? 1 : 0));
+  for (int owner = 0; owner < request.ranks(); ++owner) {
+    if (has_root && owner == request.root) continue;
     for (int rank = 0; rank < request.ranks(); ++rank) {
       if (rank == owner) continue;
       if (rooted && rank != request.root) continue;
       // The root has what it dealt out.
-      if (!rooted && !to_owners && request.op == CollectiveOp::broadcast && rank == request.root)
-        continue;
+      if (!rooted && is_broadcast && rank == request.root) continue;
       to_owners ? traffic.send(rank, owner, slice) : traffic.send(owner, rank, slice);
     }
+  }
   return traffic;
 }
 

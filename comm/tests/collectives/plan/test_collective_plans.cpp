@@ -235,6 +235,17 @@ TEST(CollectivePlans, FewBlocks_TakeWhatWasFastest) {
   }
 }
 
+/// Two others own a half of the message each: so much goes over each link from the root, or to it.
+TEST(CollectivePlans, RootedOps_LeaveNoSliceToTheRoot) {
+  const Node& node = known("narval");
+  for (const CollectiveOp op : {CollectiveOp::broadcast, CollectiveOp::reduce}) {
+    const CollectivePlan plan =
+        plan_collective(node, request_of_bytes(op, DataType::float32, 512 * kMiB, 3), {});
+    EXPECT_EQ(plan.algorithm, Algorithm::flat);
+    EXPECT_NEAR(plan.predicted_us, transfer_us(256 * kMiB, 93), 0.03 * plan.predicted_us);
+  }
+}
+
 /// Between islands a part crosses once. A sum keeps the order of ranks, so half of what an owner in
 /// the first island gets crosses as it is, and the other half goes there and back: three quarters
 /// of what the kernels send across.
