@@ -235,7 +235,7 @@ TEST(CollectivePlans, FewBlocks_TakeWhatWasFastest) {
   }
 }
 
-/// Two others own a half of the message each: so much goes over each link from the root, or to it.
+/// Two others own a half of the message each: each link from the root, or to it, carries that.
 TEST(CollectivePlans, RootedOps_LeaveNoSliceToTheRoot) {
   const Node& node = known("narval");
   for (const CollectiveOp op : {CollectiveOp::broadcast, CollectiveOp::reduce}) {
