@@ -3,7 +3,7 @@
 
     lab > collectives > comm > core; messaging > comm
     sim, exec, comm, collectives, messaging > simt
-    collectives > collectives/plan (with collective_types.h) > plan
+    collectives > collectives/plan (with collective_types.h, channel_ways.h) > plan
     core > tune > exec > plan > topology > driver > base
     core > registry > base
     offload > collectives
@@ -97,7 +97,9 @@ def part_of(path: PurePosixPath) -> str:
         return "offload"
     if folder == "topology" and path.stem in NODE:
         return "node"
-    if folder == "collectives" and (rest[1] == "plan" or rest[1:] == ["collective_types.h"]):
+    if folder == "collectives" and (
+        rest[1] == "plan" or rest[1:] in (["collective_types.h"], ["channel_ways.h"])
+    ):
         return "collective_plan"
     return folder
 

@@ -220,6 +220,7 @@ std::string CollectiveCase::windows_text() const {
   for (const std::uint32_t shift : out_shifts)
     text += (text.empty() ? " (by rank " : " ") + std::to_string(shift);
   if (!text.empty()) text += ")";
+  if (is_relayed) text += ", over relays";
   if (!has_windows) return text + ", without windows";
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     if ((windows >> rank & 1U) == 0) text += ", none into rank " + std::to_string(rank);

@@ -51,6 +51,7 @@ struct CollectiveCase {
   /// Ranks whose `out` others may store results into, bit by bit.
   std::uint32_t windows = ~0U;
   bool has_windows = true;  ///< false: no rank announces any, or asks
+  bool is_relayed = false;  ///< over all relays that there are
   SumOrder order = SumOrder::rank;
   /// Elements of each rank's part of an uneven reduce_scatter or all_gather, of which `count` is the
   /// longest; empty: all have `count`.

@@ -28,11 +28,30 @@ struct HostKernelRanks::Calls {
   simt::RunOptions options;
 };
 
-HostKernelRanks::HostKernelRanks(const ScratchShape& shape) : shape_(shape), ranks_(shape.ranks) {
+HostKernelRanks::HostKernelRanks(const ScratchShape& shape, std::uint32_t relays)
+    : shape_(shape), ranks_(shape.ranks), relays_(relays) {
   for (Rank& rank : ranks_) {
     rank.scratch.resize(scratch_bytes(shape) / sizeof(Line));
     rank.lines.resize(1 + line_memory_bytes(shape) / sizeof(Line));
+    rank.channel_ns.resize(std::size_t{2} * shape.channels);
   }
+  for (std::vector<Line>& memory : relays_) memory.resize(relay_layout().bytes() / sizeof(Line));
+}
+
+RelayLayout HostKernelRanks::relay_layout() const {
+  return {shape_, {shape_.ranks, static_cast<std::uint32_t>(relays_.size())}, shape_.slot_bytes};
+}
+
+bool HostKernelRanks::has_used_relay(std::uint32_t relay) const {
+  return std::ranges::any_of(relays_[relay], [](const Line& line) {
+    return std::ranges::any_of(line.bytes, [](std::byte byte) { return byte != std::byte{0}; });
+  });
+}
+
+std::pair<std::uint32_t, std::uint32_t> HostKernelRanks::channel_ns(std::uint32_t rank,
+                                                                    std::uint32_t channel) const {
+  const std::vector<std::uint32_t>& all = ranks_[rank].channel_ns;
+  return {all[2 * channel], all[2 * channel + 1]};
 }
 
 void HostKernelRanks::add_memory(Calls& calls) const {
@@ -43,6 +62,14 @@ void HostKernelRanks::add_memory(Calls& calls) const {
     for (const std::vector<Line>* const memory : {&ranks_[rank].scratch, &ranks_[rank].lines})
       calls.options.memory.push_back({const_cast<Line*>(memory->data()),
                                       memory->size() * sizeof(Line), static_cast<int>(rank)});
+  int device = static_cast<int>(ranks_.size());
+  for (const std::vector<Line>& memory : relays_)
+    calls.options.memory.push_back(
+        {const_cast<Line*>(memory.data()), memory.size() * sizeof(Line), device++});
+  device = 0;
+  for (const Rank& rank : ranks_)
+    calls.options.memory.push_back({const_cast<std::uint32_t*>(rank.channel_ns.data()),
+                                    rank.channel_ns.size() * sizeof(std::uint32_t), device++});
 }
 
 simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_t rank,
@@ -61,6 +88,13 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
       args.windows[peer] = static_cast<unsigned char*>(args.out);
   }
   args.counts = args.scratch[rank];
+  if (what.is_relayed && what.family == KernelFamily::channels) {
+    args.relay_count = static_cast<std::uint32_t>(relays_.size());
+    args.relay_slot_bytes = relay_layout().slot_bytes;
+    for (std::size_t relay = 0; relay < relays_.size(); ++relay)
+      args.relays[relay] = reinterpret_cast<unsigned char*>(relays_[relay].data());
+    args.channel_ns = ranks_[rank].channel_ns.data();
+  }
   args.wait_ctx = {&ranks_[rank].abort_flag, 1'000'000'000, &ranks_[rank].status,
                    &ranks_[rank].reports, 7};
   if (const char* wrong = validate_args(what.family, args, blocks))

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective_case.hpp"
+#include "collectives/kernels/relay_layout.h"
 #include "comm/wait_error.hpp"
 #include "simt/run.hpp"
 
@@ -15,7 +17,8 @@ namespace polypath::test {
 
 class HostKernelRanks {
  public:
-  explicit HostKernelRanks(const ScratchShape& shape);
+  /// `relays`: GPUs that are no ranks, whose memory calls over relays use.
+  explicit HostKernelRanks(const ScratchShape& shape, std::uint32_t relays = 0);
 
   const ScratchShape& shape() const { return shape_; }
   wait_error& status(std::uint32_t rank) { return ranks_[rank].status; }
@@ -62,6 +65,12 @@ class HostKernelRanks {
   /// Whether any tile has been in a slot of this ring since the scratch was made.
   bool has_used_slots(std::uint32_t ring) const;
 
+  /// Whether any tile has been in memory of this relay.
+  bool has_used_relay(std::uint32_t relay) const;
+  /// When a channel of the last call of a rank had its first tile, and its last, in ns.
+  std::pair<std::uint32_t, std::uint32_t> channel_ns(std::uint32_t rank,
+                                                     std::uint32_t channel) const;
+
   /// One call, of which each rank makes its own; what the run says, or what was stored outside of a
   /// rank's `out`. `flipped`: bits of the mark of rank 1.
   std::string run_apart(const std::vector<CollectiveCase>& by_rank, std::uint32_t flipped,
@@ -75,6 +84,7 @@ class HostKernelRanks {
   struct Rank {
     std::vector<Line> scratch;
     std::vector<Line> lines;
+    std::vector<std::uint32_t> channel_ns;
     wait_error status{};
     std::uint32_t abort_flag = 0;
     std::uint32_t reports = 0;
@@ -87,6 +97,8 @@ class HostKernelRanks {
   void add_memory(Calls& calls) const;
   /// What is wrong with the memory of a rank after the calls; empty: nothing.
   std::string difference_after(const Calls& calls, const std::vector<CollectiveCase>& cases) const;
+  /// As large on each relay.
+  RelayLayout relay_layout() const;
   /// The launch of a rank's call on this memory.
   simt::Launch launch_of(const CollectiveCase& what, std::uint32_t rank, unsigned char* memory,
                          const Image& image, std::uint32_t flipped = 0);
@@ -95,6 +107,7 @@ class HostKernelRanks {
   ScratchShape shape_;
   bool has_whole_lines_ = true;
   std::vector<Rank> ranks_;
+  std::vector<std::vector<Line>> relays_;
 };
 
 }  // namespace polypath::test

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/channel_ways.h"
 #include "collectives/collective_types.h"
 #include "collectives/kernels/call_mark.h"
 #include "comm/wait_error.hpp"
@@ -162,6 +163,14 @@ struct CollectiveArgs {
   /// Whether any rank announces places for results (result_windows.cuh), or none does and no sender
   /// asks; the same on all ranks.
   std::uint32_t has_windows;
+  /// Channels: over how many relays, the same on all ranks; all of the communicator's, or none.
+  std::uint32_t relay_count;
+  std::uint32_t relay_slot_bytes;     ///< of a slot there, at least tile_bytes; a multiple of 128
+  unsigned char* relays[kMaxRelays];  ///< their memory, as this GPU addresses it
+  /// Channels: where they note how long they take, for watching the load of relays; two words a
+  /// channel: when its first tile was there, and when it had ended, in ns of this GPU's clock.
+  /// Null: nowhere.
+  std::uint32_t* channel_ns;
   CallMark mark;        ///< of the whole call, of which this kernel may do a part
   std::uint32_t calls;  ///< what the host calls the communicator's calls (WaitRegistry)
   ScratchShape shape;

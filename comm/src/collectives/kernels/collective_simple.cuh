@@ -55,6 +55,11 @@
 // go to slots meanwhile. Direct tiles have flags as others: the receiver ends no call before it has
 // seen those of all its tiles. But they take no slot, wait for no credit, and are not moved.
 //
+// Over relays. The slots of a channel may lie in memory of a GPU that is no rank (relay_layout.h).
+// All above holds for them: the place of a slot changes neither its writer nor its reader, nor its
+// flags. Fences are of system scope, so a receiver that acquires a flag in its own memory sees
+// the tile in the relay's. No result goes straight there: it would take the ranks' own link.
+//
 // In place. A tile of `in` is read in its step, `out` is written at the same place in a later step
 // of the same channel, or in the same step by the same thread (reduce_tile). Another rank stores a
 // tile of two hops straight into `out` only after it has had the same tile of this rank's `in`.
@@ -72,6 +77,7 @@
 #include "collectives/kernels/mutants.h"
 #include "collectives/kernels/rank_roles.h"
 #include "collectives/kernels/reductions.cuh"
+#include "collectives/kernels/relay_layout.h"
 #include "collectives/kernels/result_windows.cuh"
 #include "collectives/kernels/ring_side.h"
 #include "collectives/kernels/tiles.h"
@@ -114,6 +120,7 @@ class RingEnd {
         channel_(channel),
         layout_{args.shape},
         side_(ring_side_of(part.pieces, part.roles, args.rank, args.lag, simt::lane_index())),
+        relay_(ways_of(args).relay_of(channel)),
         count_address_(reinterpret_cast<std::uint64_t*>(args.counts + layout_.counts(channel)) +
                        simt::lane_index()) {
     if (has_mutant(Fault::peer_part_pushed) && side_.kind == kPushes1) side_.piece = side_.peer;
@@ -176,7 +183,11 @@ class RingEnd {
     return reinterpret_cast<std::uint64_t*>(args_.scratch[rank] + offset);
   }
 
-  SIMT_DEVICE std::uint32_t first_direct() const { return first_direct_tile(args_, part_.roles); }
+  SIMT_DEVICE std::uint32_t first_direct() const {
+    const bool may_be = relay_ == ChannelWays::kStraight ||
+                        (has_mutant(Fault::direct_over_relay) && !side_.pushes());
+    return may_be ? first_direct_tile(args_, part_.roles) : ~std::uint32_t{0};
+  }
 
   SIMT_DEVICE device::ll_packet* window_of(std::uint32_t sender, std::uint32_t receiver) const {
     return reinterpret_cast<device::ll_packet*>(args_.scratch[sender] + layout_.windows(channel_)) +
@@ -227,9 +238,16 @@ class RingEnd {
   SIMT_DEVICE unsigned char* slot() const {
     const std::uint32_t receiver = side_.pushes() ? side_.peer : args_.rank;
     const std::uint32_t sender = side_.pushes() ? args_.rank : side_.peer;
-    return args_.scratch[receiver] +
-           layout_.slot(side_.ring(), receiver, sender, channel_,
-                        static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1)));
+    const auto number = static_cast<std::uint32_t>(prepared_ & (args_.shape.slots - 1));
+    if (relay_ == ChannelWays::kStraight)
+      return args_.scratch[receiver] +
+             layout_.slot(side_.ring(), receiver, sender, channel_, number);
+    const bool is_of_one = has_mutant(Fault::relay_slots_of_one);
+    return args_.relays[relay_] +
+           relay_layout_of(args_).ring(side_.ring(), is_of_one ? 1 : receiver,
+                                       is_of_one ? 0 : sender,
+                                       has_mutant(Fault::relay_slots_shared) ? 0 : channel_) +
+           std::uint64_t{number} * args_.relay_slot_bytes;
   }
   /// Where a tile is pushed.
   SIMT_DEVICE unsigned char* target() const { return is_direct_ ? window_ + tile_.begin : slot(); }
@@ -290,6 +308,7 @@ class RingEnd {
   std::uint32_t channel_;
   ScratchLayout layout_;
   RingSide side_;
+  std::uint32_t relay_;  ///< its index; or kStraight
   std::uint64_t* count_address_;
   std::uint64_t told_ = 0;        ///< tiles of the ring that this side has told of
   std::uint64_t prepared_ = 0;    ///< ... and those of the steps that come or run
@@ -382,6 +401,13 @@ SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2]) {
   }
 }
 
+/// Notes when a channel had its first tile (`word` 0), or its last (1).
+SIMT_DEVICE void note_time(const CollectiveArgs& args, std::uint32_t channel, std::uint32_t word) {
+  if (args.channel_ns == nullptr || simt::lane_index() != 0) return;
+  simt::store(&args.channel_ns[2 * channel + word],
+              static_cast<std::uint32_t>(device::global_timer_ns()));
+}
+
 /// One channel, as the first warp has it. `turn`: the next step of the block. False: timed out.
 template <typename Args>
 SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::uint32_t channel,
@@ -401,7 +427,9 @@ SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::u
     const bool differs = step == 0 && meets && !end_meeting(args, number);
     gives_up = !end.prepare(cut, step + 1, works[(turn + 1) % 2], is_last && step + 1 == steps);
     gives_up = gives_up || differs;
+    if (step + 1 == args.lag) note_time(args, channel, 0);
   }
+  note_time(args, channel, 1);
   ++turn;
   end.keep_count();
   return true;

@@ -106,6 +106,18 @@ const char* why_not_by_lines(const CollectiveArgs& args) {
   return nullptr;
 }
 
+const char* why_not_over_relays(const CollectiveArgs& args) {
+  if (args.relay_count == 0) return nullptr;
+  if (args.relay_count > kMaxRelays) return "there are more relays than 6";
+  if (args.shape.ranks < 2) return "one rank goes over no relay";
+  if (args.relay_slot_bytes < args.tile_bytes || args.relay_slot_bytes % kScratchGranule != 0)
+    return "relay_slot_bytes is less than tile_bytes, or not a multiple of 128";
+  for (std::uint32_t relay = 0; relay < args.relay_count; ++relay)
+    if (args.relays[relay] == nullptr || !is_aligned(args.relays[relay], kScratchGranule))
+      return "the memory of a relay is missing, or not aligned to 128 bytes";
+  return nullptr;
+}
+
 }  // namespace
 
 CollectiveKernel collective_kernel(KernelFamily family, CollectiveOp op, DataType type,
@@ -181,6 +193,7 @@ const char* validate_args(KernelFamily family, const CollectiveArgs& args, std::
     if (args.tile_bytes == 0 || args.tile_bytes % kScratchGranule != 0 ||
         args.tile_bytes > shape.slot_bytes)
       return "tile_bytes is not a multiple of 128, up to slot_bytes";
+    if (const char* const why = why_not_over_relays(args)) return why;
     if (args.lag < 2 || args.lag + 2U > shape.slots) return "lag is not 2 to slots - 2";
   }
   if (args.count == 0) return nullptr;

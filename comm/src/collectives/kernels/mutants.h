@@ -27,6 +27,10 @@ enum class Fault {
   window_not_withdrawn,   ///< a call that timed out leaves its place announced
   direct_without_fence,   ///< the flag follows a direct tile with no fence between
   direct_tile_moved,      ///< the receiver copies a slot over it
+  // of channels over relays
+  relay_slots_shared,  ///< all channels over a relay have the same slots
+  relay_slots_of_one,  ///< ... all pairs of ranks
+  direct_over_relay,   ///< a receiver takes results for direct ones there as well
   // of sums as a tree
   ranks_in_turn,     ///< one after another
   node_not_rounded,  ///< to the type of the elements
