@@ -392,6 +392,11 @@ SymmetricMemory Communicator::alloc(std::uint64_t bytes, SymmetricUse use) {
 
 DeferredMemory& Communicator::defer(std::uint64_t bytes) { return impl_->heap->defer(bytes); }
 
+RelayMemory* Communicator::reserve_relays(Devices& devices, std::vector<int> gpus,
+                                          std::uint64_t bytes) {
+  return impl_->heap->reserve_relays(devices, std::move(gpus), bytes);
+}
+
 void Communicator::free(SymmetricMemory&& memory) {
   impl_->heap->free(memory);
   memory = {};

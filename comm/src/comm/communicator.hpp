@@ -30,7 +30,9 @@ namespace polypath {
 class CallLevels;
 class CopyEngine;
 class DeferredMemory;
+class Devices;
 class PrimaryContext;
+class RelayMemory;
 struct ExchangeArgs;
 
 struct CommunicatorOptions {
@@ -136,6 +138,8 @@ class Communicator {
   SymmetricMemory alloc(std::uint64_t bytes, SymmetricUse use = SymmetricUse::transfers);
   /// As SymmetricHeap::defer().
   DeferredMemory& defer(std::uint64_t bytes);
+  /// As SymmetricHeap::reserve_relays().
+  RelayMemory* reserve_relays(Devices& devices, std::vector<int> gpus, std::uint64_t bytes);
   /// Collective. Work of all ranks that uses the memory must have completed.
   void free(SymmetricMemory&& memory);
   /// Throws InvalidArgument unless the memory is of this communicator; `what` names it.

@@ -64,6 +64,20 @@ const char* text_of(Departure departure) noexcept {
 
 enum AbortState : std::uint32_t { kUsable, kAborting, kAborted };
 
+struct ControlSegment::LeftNote {
+  std::atomic<bool> is_there{false};
+  Note note{};
+
+  void leave(const Note& left) noexcept {
+    note = left;
+    is_there.store(true, std::memory_order_release);
+  }
+  [[nodiscard]] std::optional<Note> read() const noexcept {
+    if (!is_there.load(std::memory_order_acquire)) return std::nullopt;
+    return note;
+  }
+};
+
 struct ControlSegment::Header {
   std::uint64_t magic = kMagic;
   ControlSegmentId id;
@@ -75,6 +89,7 @@ struct ControlSegment::Header {
   std::uint32_t reason_bytes = 0;
   std::array<char, kMaxReason> reason{};
   alignas(64) std::atomic<std::uint64_t> level_record{0};  // read at each call with levels
+  LeftNote relay_notes[kRelayNotes];
 };
 
 struct alignas(64) ControlSegment::Record {
@@ -85,8 +100,7 @@ struct alignas(64) ControlSegment::Record {
   alignas(64) std::atomic<std::uint64_t> calls{0};  // written at each call
   std::atomic<std::uint64_t> issued{0};
   std::atomic<std::uint8_t> proposed_level{0};
-  std::atomic<bool> has_note{false};
-  Note note{};
+  LeftNote note;
 };
 
 /// Each rank has two, which take turns: a rank that writes the next round's has read the last
@@ -394,15 +408,21 @@ std::atomic<std::uint8_t>& ControlSegment::proposed_level(int rank) noexcept {
 }
 
 void ControlSegment::leave_note(int rank, const Note& note) noexcept {
-  record(rank).note = note;
-  record(rank).has_note.store(true, std::memory_order_release);
+  record(rank).note.leave(note);
+  ring();
+}
+
+void ControlSegment::leave_relay_note(std::size_t relay, const Note& note) noexcept {
+  header().relay_notes[relay].leave(note);
   ring();
 }
 
 std::optional<ControlSegment::Note> ControlSegment::note_of(int rank) const noexcept {
-  const Record& own = record(rank);
-  if (!own.has_note.load(std::memory_order_acquire)) return std::nullopt;
-  return own.note;
+  return record(rank).note.read();
+}
+
+std::optional<ControlSegment::Note> ControlSegment::relay_note(std::size_t relay) const noexcept {
+  return header().relay_notes[relay].read();
 }
 
 void ControlSegment::depart(int rank, Departure why) noexcept {

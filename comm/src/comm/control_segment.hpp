@@ -131,10 +131,15 @@ class ControlSegment {
   [[nodiscard]] std::uint64_t calls(int rank) const noexcept;
   /// Bytes that a rank may leave for the others once, at any time; none of them waits for it.
   using Note = std::array<std::byte, 128>;
+  /// Notes about GPUs that are no ranks, one each.
+  static constexpr std::size_t kRelayNotes = 6;
   /// `rank` leaves its note.
   void leave_note(int rank, const Note& note) noexcept;
   /// Nothing: the rank has left none yet.
   [[nodiscard]] std::optional<Note> note_of(int rank) const noexcept;
+  /// As leave_note() and note_of(), of a relay; one rank leaves it.
+  void leave_relay_note(std::size_t relay, const Note& note) noexcept;
+  [[nodiscard]] std::optional<Note> relay_note(std::size_t relay) const noexcept;
 
   // Words for level_agreement.hpp, which begin as 0.
 
@@ -158,6 +163,7 @@ class ControlSegment {
   static void wake_all() noexcept;
 
  private:
+  struct LeftNote;
   struct Header;
   struct Record;
   struct Slot;

@@ -11,6 +11,7 @@
 #include "comm/deferred_memory.hpp"
 #include "comm/memory_offer.hpp"
 #include "comm/rank_error.hpp"
+#include "comm/relay_memory.hpp"
 #include "core/copy_engine.hpp"
 #include "driver/check.hpp"
 #include "driver/context_resets.hpp"
@@ -19,12 +20,15 @@
 namespace polypath {
 namespace {
 
-/// Memory that is exported is a multiple of the driver's own pages: a handle opens whole pages, and
-/// what else is on them.
-constexpr std::uint64_t kPage = 2 << 20;
-
 /// Ranks of a communicator that know where others address their memory: collectives have no more.
 constexpr std::size_t kMaxViewers = 8;
+
+void free_on_relay(const CudaDriver& driver, const RelayMemory::Own& own) {
+  const ContextInUse in_use(*own.context);
+  if (own.address == 0 || !in_use) return;
+  const CurrentContext current(driver, own.context->get(), std::nothrow);
+  POLYPATH_WARN(driver, mem_free(own.address));
+}
 
 }  // namespace
 
@@ -37,7 +41,7 @@ struct SymmetricHeap::View {
 };
 
 SymmetricHeap::~SymmetricHeap() {
-  if (!pieces_.empty() || !lost_.empty() || deferred_ != nullptr) release()();
+  if (!pieces_.empty() || !lost_.empty() || deferred_ != nullptr || relays_ != nullptr) release()();
 }
 
 DeferredMemory& SymmetricHeap::defer(std::uint64_t bytes) {
@@ -49,6 +53,13 @@ DeferredMemory& SymmetricHeap::defer(std::uint64_t bytes) {
   return *deferred_;
 }
 
+RelayMemory* SymmetricHeap::reserve_relays(Devices& devices, std::vector<int> gpus,
+                                           std::uint64_t bytes) {
+  if (relays_ != nullptr && relays_->was_wanted()) return nullptr;
+  relays_ = std::make_unique<RelayMemory>(*this, devices, std::move(gpus), bytes);
+  return relays_.get();
+}
+
 SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes,
                                           SymmetricUse use) const {
   const CudaDriver& driver = *place_.driver;
@@ -57,7 +68,7 @@ SymmetricHeap::Offer SymmetricHeap::offer(Piece& piece, std::uint64_t bytes,
   offer.problem.catch_from([&] {
     const CurrentContext current(driver, place_.context->get());
     const bool exported = members.here() < members.size() && use != SymmetricUse::local;
-    const std::uint64_t size = exported ? (bytes + kPage - 1) / kPage * kPage : bytes;
+    const std::uint64_t size = exported ? exported_bytes(bytes) : bytes;
     if (piece.own == 0) POLYPATH_CHECK(driver, mem_alloc(&piece.own, size));
     POLYPATH_CHECK(driver, memset_d8_async(piece.own, 0, size, place_.stream));
     POLYPATH_CHECK(driver, stream_synchronize(place_.stream));
@@ -270,9 +281,13 @@ std::function<void()> SymmetricHeap::release() {
     close(piece);
     if (piece.own != 0) own.push_back(piece.own);
   }
-  return [driver = place_.driver, context = place_.context, own = std::move(own), hosts] {
-    const ContextInUse in_use(*context);
+  std::vector<RelayMemory::Own> on_relays;
+  if (const auto relays = std::move(relays_)) on_relays = relays->release();
+  return [driver = place_.driver, context = place_.context, own = std::move(own), hosts,
+          on_relays = std::move(on_relays)] {
     const RelaxedCapture relaxed(*driver);  // it may run in the background
+    for (const RelayMemory::Own& relay : on_relays) free_on_relay(*driver, relay);
+    const ContextInUse in_use(*context);
     hosts->clear();
     if (own.empty() || !in_use) return;
     const CurrentContext current(*driver, context->get(), std::nothrow);

@@ -19,6 +19,8 @@ namespace polypath {
 
 class CopyEngine;
 class DeferredMemory;
+class Devices;
+class RelayMemory;
 
 /// What moves bytes to it.
 enum class SymmetricUse : std::uint8_t {
@@ -82,6 +84,13 @@ class SymmetricMemory {
   std::map<int, CUipcMemHandle> handles_;
 };
 
+/// What is allocated of memory that other processes open: whole pages of the driver's, since a
+/// handle opens whole pages, and what else is on them.
+constexpr std::uint64_t exported_bytes(std::uint64_t bytes) {
+  constexpr std::uint64_t kPage = 2 << 20;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
 /// All of one rank. Thread-compatible.
 class SymmetricHeap {
  public:
@@ -117,6 +126,11 @@ class SymmetricHeap {
   /// lasts as long as this. Once for each communicator, whose GPUs have peer access; but before a
   /// call has wanted it, it may be asked for anew, and the earlier one is gone.
   DeferredMemory& defer(std::uint64_t bytes);
+  /// Memory on GPUs that are no ranks, for kernels of all ranks: all ranks ask for it at the same
+  /// place among their calls. Takes nothing yet, and lasts as long as this, or until it is asked
+  /// for anew and no call has wanted it. Null: one has. `devices` is used until
+  /// RelayMemory::stop().
+  RelayMemory* reserve_relays(Devices& devices, std::vector<int> gpus, std::uint64_t bytes);
   /// Collective. Waits for the work that this rank has on it; what other ranks of this process have
   /// on it must have completed. Throws InvalidArgument for what is not this communicator's.
   void free(const SymmetricMemory& memory);
@@ -144,6 +158,7 @@ class SymmetricHeap {
 
  private:
   friend class DeferredMemory;
+  friend class RelayMemory;
   struct Offer;
   struct View;
   /// Whether memory for this use lies in host memory. Throws NotSupported.
@@ -163,6 +178,7 @@ class SymmetricHeap {
   std::vector<CUdeviceptr>
       lost_;  // this rank's own, of calls that failed here and maybe nowhere else
   std::unique_ptr<DeferredMemory> deferred_;  // null: none was asked for
+  std::unique_ptr<RelayMemory> relays_;       // the same
 };
 
 }  // namespace polypath
