@@ -28,6 +28,7 @@ ALGORITHMS = (
     "cells",
     "lines",
     "flat",
+    "relayed-flat",
     "pairwise",
     "relayed",
     "host-trees",
@@ -43,6 +44,7 @@ MEASURED = {
         name: name
         for name in (
             "lines",
+            "relayed-flat",
             "pairwise",
             "relayed",
             "alone",

@@ -306,7 +306,7 @@ class Context(WarnsUnlessClosed):
              "times_ring": {algorithm: times}, "published_us"}
 
         ``host_bytes``: of a mixed plan, what goes through host memory next to the kernel.
-        ``relays``: of a relayed plan, the idle GPUs that carry a part of the message each.
+        ``relays``: the idle GPUs that carry a part of the message each.
         ``order``: in which ranks are summed; ``rank_order``: whether that is the sequential sum.
         ``limit_bus_gbps``: what all trees over links and host memory carry at best,
         ``link_limit_bus_gbps``: those over links between GPUs. ``times_ring``, and ``published_us``

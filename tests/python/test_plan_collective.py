@@ -113,12 +113,12 @@ print(plan["order"], plan["rank_order"], plan["islands"])
 
 def test_idle_gpus_of_mesh_are_named(polypath):
     plan = planned(polypath, "allreduce", "256M", "--node", "narval", "--gpus", "0,2")
-    assert plan["algorithm"] == "relayed"
+    assert plan["algorithm"] == "relayed-flat"
     assert plan["gpus"] == [0, 2]
     assert [relay["gpu"] for relay in plan["relays"]] == [1, 3]
     assert all(relay["gbps"] == 93 for relay in plan["relays"])
     text = succeeded(polypath("plan", "allreduce", "256M", "--node", "narval", "--gpus", "0,2"))
-    assert "copies over idle GPUs as well: gpu1 (" in text
+    assert "over idle GPUs as well: gpu1 (" in text
     alone = planned(polypath, "allreduce", "256M", "--node", "hgx-h200-x4", "--gpus", "0,2")
     assert alone["relays"] is None
     both = polypath("plan", "allreduce", "1M", "--node", "narval", "--gpus", "0,2", "--ranks", "2")

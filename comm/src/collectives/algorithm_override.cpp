@@ -6,11 +6,12 @@
 namespace polypath {
 namespace {
 
-constexpr std::array kChoices{
-    AlgorithmOverride::planned,      AlgorithmOverride::kernels,   AlgorithmOverride::lines,
-    AlgorithmOverride::pairwise,     AlgorithmOverride::relayed,   AlgorithmOverride::alone,
-    AlgorithmOverride::hierarchical, AlgorithmOverride::published, AlgorithmOverride::ring,
-    AlgorithmOverride::host,         AlgorithmOverride::host_trees};
+constexpr std::array kChoices{AlgorithmOverride::planned,      AlgorithmOverride::kernels,
+                              AlgorithmOverride::lines,        AlgorithmOverride::pairwise,
+                              AlgorithmOverride::relayed,      AlgorithmOverride::alone,
+                              AlgorithmOverride::hierarchical, AlgorithmOverride::published,
+                              AlgorithmOverride::ring,         AlgorithmOverride::host,
+                              AlgorithmOverride::host_trees,   AlgorithmOverride::relayed_flat};
 
 }  // namespace
 
@@ -19,6 +20,7 @@ std::string_view to_string(AlgorithmOverride choice) noexcept {
     case AlgorithmOverride::planned: return "planned";
     case AlgorithmOverride::kernels: return "kernels";
     case AlgorithmOverride::lines: return "lines";
+    case AlgorithmOverride::relayed_flat: return "relayed-flat";
     case AlgorithmOverride::pairwise: return "pairwise";
     case AlgorithmOverride::relayed: return "relayed";
     case AlgorithmOverride::alone: return "alone";

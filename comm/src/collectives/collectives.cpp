@@ -16,12 +16,14 @@
 #include "base/units.hpp"
 #include "collectives/call_arguments.hpp"
 #include "collectives/call_match.hpp"
+#include "collectives/kernels/relay_layout.h"
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/schedules.hpp"
 #include "collectives/plan/tuned_plan.hpp"
 #include "collectives/result_windows.hpp"
 #include "comm/deferred_memory.hpp"
 #include "comm/ll128_probe.hpp"
+#include "comm/relay_memory.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
 #include "driver/resources.hpp"
@@ -38,6 +40,10 @@ static_assert(kMaxRanks == kMaxRanksPerNode);
 /// needs it; with eight, ranks may be some steps apart. A longer lag gains nothing (2 x H200).
 constexpr std::uint32_t kSlots = 8;
 constexpr std::uint8_t kLag = 2;
+/// Over relays a tile is loaded from another GPU, which takes its time on a link once more: with a
+/// step between its flag and its load other tiles keep the link busy meanwhile (simulated mesh, 256
+/// MiB: 997 us, with 2 steps 1040, with 5 1018).
+constexpr std::uint32_t kRelayedLag = 3;
 constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Limits the rings of a communicator that is not its GPU's first one, of up to four ranks and of
 /// more: programs have many. Tiles of 16 KiB are within 1 % of those of 32 KiB (4 x H200, 64 MiB,
@@ -73,6 +79,10 @@ constexpr std::uint64_t kAnyCopyScratch = 128 * kMiB;
 /// The paper's streams for large messages; of more than 64 MiB we make more, for the scratch.
 constexpr std::uint64_t kPublishedChunks = 8;
 constexpr std::uint64_t kMaxPublishedChunk = 8 * kMiB;
+
+/// The most that a communicator takes of a relay for its kernels.
+constexpr std::uint64_t kRelayMemory = 64 * kMiB;
+constexpr std::uint32_t kMinRelaySlotBytes = 4 * kKiB;
 
 /// Messages that plans are asked about, to see whether any goes by lines; bytes.
 constexpr std::uint64_t kLineSizes[] = {256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB};
@@ -120,6 +130,20 @@ KernelFamily family_of(Algorithm algorithm) {
   if (algorithm == Algorithm::cells) return KernelFamily::cells;
   if (algorithm == Algorithm::lines) return KernelFamily::lines;
   return KernelFamily::channels;
+}
+
+/// What a rank sends to each other one, about; of a rooted operation as if each were the root.
+std::uint64_t bytes_to_each(const CollectiveRequest& request, int stages) {
+  const auto ranks = static_cast<std::uint64_t>(request.ranks());
+  const std::uint64_t slice = request.bytes() / ranks;
+  if (request.by_parts()) return slice;
+  if (stages == 1) return request.bytes();
+  return request.op == CollectiveOp::allreduce ? 2 * slice : request.bytes() / (ranks - 1);
+}
+
+/// Whether a call of this algorithm finds the relays that it uses.
+bool are_open(const OpenPaths& open, Algorithm algorithm) {
+  return algorithm == Algorithm::relayed ? open.relays : open.relay_memory;
 }
 
 void fit_host_memory(ScratchShape& shape) {
@@ -210,6 +234,7 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   if (comm_.size() == 1) return;
   agree_on_relays();
   prepare_scratch(is_first, defers);
+  if (!relays_.empty()) reserve_relays();
   waits_ = comm_.register_waits(
       1, [](const wait_error& status, std::uint32_t) { return mismatch_text(status); });
   if (is_first || options_.reserved_sms == 0) prepare_lines(defers);
@@ -218,8 +243,10 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   // memory and scratch next to the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
   const bool follows_host = host_bytes() > 0 && all.front().follows_load != 0;
-  Relays* const relays = runner_ ? runner_->relays() : nullptr;
-  if (follows_host || relays != nullptr || rest_ != nullptr)
+  const RelayParts relays{relay_load_ ? &*relay_load_ : nullptr,
+                          runner_ ? runner_->relays() : nullptr, relay_memory_,
+                          relay_times_ ? &*relay_times_ : nullptr};
+  if (follows_host || relays.copies != nullptr || relays.memory != nullptr || rest_ != nullptr)
     levels_.emplace(comm_.levels(), follows_host, follows_host ? options_.host_links : nullptr,
                     relays, rest_);
   comm_.set_calls_in_flight([this] { return in_flight(); });
@@ -236,6 +263,7 @@ Collectives::~Collectives() {  // the communicator frees the scratch
   }
   // Its thread may fill memory after kernels that have just been ended.
   if (rest_ != nullptr) rest_->stop();
+  if (relay_memory_ != nullptr) relay_memory_->stop();
   if (waits_ != 0) comm_.unregister_waits(waits_);
 }
 
@@ -277,7 +305,7 @@ const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
                     open.scratch};
   if (const auto* const known = launches_.find(shape)) return *known;
   Launch launch = make_launch(call, choice, /*explain=*/false, open);
-  if (launch.plan.algorithm == Algorithm::relayed) prepare_relays(choice);
+  if (uses_relays(launch.plan.algorithm)) prepare_relays(launch.plan.algorithm, choice);
   ++counts_.plans;
   const std::size_t steps = launch.schedule ? launch.schedule->steps.size() : 0;
   launches_.put(shape, std::move(launch), 1 + steps / kStepsOfAWeight);
@@ -324,6 +352,8 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kCopyHost;
   options.lines = shape_.line_bytes != 0;
+  options.relayed_kernels = relay_memory_ != nullptr && (choice == AlgorithmOverride::planned ||
+                                                         choice == AlgorithmOverride::relayed_flat);
   options.table = copy_costs_.get();
   switch (choice) {
     case AlgorithmOverride::planned:
@@ -332,6 +362,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
     case AlgorithmOverride::kernels: options.copies = false; break;
     case AlgorithmOverride::uneven: options.copies = options.lines = false; break;
     case AlgorithmOverride::lines: options.algorithm = Algorithm::lines; break;
+    case AlgorithmOverride::relayed_flat: options.algorithm = Algorithm::relayed_flat; break;
     case AlgorithmOverride::pairwise: options.algorithm = Algorithm::pairwise; break;
     case AlgorithmOverride::relayed: options.algorithm = Algorithm::relayed; break;
     case AlgorithmOverride::published:
@@ -411,13 +442,37 @@ void Collectives::agree_on_relays() {
   }
 }
 
-void Collectives::prepare_relays(AlgorithmOverride choice) {
-  runner_->relays()->prepare();
+void Collectives::reserve_relays() {
+  relay_load_.emplace(options_.relays.load, comm_, own_relays_,
+                      static_cast<std::uintptr_t>(scratch_.address(0)));
+  if (!comm_.has_peer_access() || !options_.relayed_kernels) return;
+  std::vector<int> gpus = own_relays_;
+  gpus.resize(std::min<std::size_t>(gpus.size(), kMaxRelays));
+  RelayLayout layout{
+      shape_, {shape_.ranks, static_cast<std::uint32_t>(gpus.size())}, shape_.slot_bytes};
+  while (layout.bytes() > kRelayMemory && layout.slot_bytes / 2 >= kMinRelaySlotBytes)
+    layout.slot_bytes = layout.slot_bytes / 2 / kScratchGranule * kScratchGranule;
+  relay_slot_bytes_ = layout.slot_bytes;
+  relay_memory_ = comm_.reserve_relays(*options_.relays.devices, std::move(gpus), layout.bytes());
+  if (relay_memory_ == nullptr || !relay_load_->is_known()) return;
+  try {
+    relay_times_.emplace(comm_.driver(), comm_.context(), shape_.channels);
+  } catch (const Error& error) {
+    log_info("rank {} does not time idle GPUs: {}", comm_.rank(), error.what());
+  }
+}
+
+void Collectives::prepare_relays(Algorithm algorithm, AlgorithmOverride choice) {
+  if (algorithm == Algorithm::relayed)
+    runner_->relays()->prepare();
+  else
+    relay_memory_->want();
   if (choice != AlgorithmOverride::planned) wait_relays();
 }
 
 void Collectives::wait_relays() {
   if (runner_ && runner_->relays() != nullptr) runner_->relays()->wait();
+  if (relay_memory_ != nullptr) relay_memory_->wait();
 }
 
 void Collectives::prepare_copies() {
@@ -428,23 +483,28 @@ void Collectives::prepare_copies() {
   for (const TunedCollective& entry : basis_.tuned)
     if (entry.ranks == ranks && entry.way.chunk_bytes > 0)
       scratch = std::max(scratch, kCopyScratch);
-  for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
-    const CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
+  const auto need = [&](std::uint64_t bytes, bool has_relays) {
+    CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
+    if (!has_relays) request.relays.clear();
     CollectiveOptions options = options_of(request, AlgorithmOverride::planned);
     options.scratch_bytes = kCopyScratch;
     options.explain = false;
     const Algorithm algorithm = make_plan(request, options, AlgorithmOverride::planned).algorithm;
-    if (runs_by_kernels(algorithm)) continue;
+    if (runs_by_kernels(algorithm)) return;
     const bool is_part = algorithm == Algorithm::mixed;
     scratch =
         std::max(scratch, is_part                           ? kMixedScratch
                           : algorithm == Algorithm::relayed ? kRelayedScratchTimes * kCopyScratch
                                                             : kCopyScratch);
     if (uses_host(algorithm)) host = std::max(host, is_part ? kMixedHost : kCopyHost);
+  };
+  for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
+    need(bytes, false);
+    if (!relays_.empty()) need(bytes, true);
   }
   if (scratch == 0) return;
   runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
-  if (!relays_.empty()) runner_->take_relays(options_.relays, own_relays_, kRelayBytes);
+  if (relay_load_) runner_->take_relays(*options_.relays.devices, *relay_load_, kRelayBytes);
   copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned), options_.order, relays_);
 }
 
@@ -455,9 +515,12 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   const bool is_free = choice == AlgorithmOverride::planned || choice == AlgorithmOverride::alone ||
                        choice == AlgorithmOverride::kernels ||
                        choice == AlgorithmOverride::uneven || choice == AlgorithmOverride::tried;
-  const bool needs_copies = !is_free && choice != AlgorithmOverride::lines;
+  const bool needs_copies =
+      !is_free && choice != AlgorithmOverride::lines && choice != AlgorithmOverride::relayed_flat;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;
+  // Slots on relays go with the flags of one scratch.
+  if (!open.scratch) options.relayed_kernels = false;
   if (!open.scratch) leave_out_rest(request, choice, options);
   if (runner_ == nullptr) {
     if (needs_copies)
@@ -471,6 +534,12 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   launch.open = open;
   launch.plan = open.host_links ? make_plan(request, options, choice)
                                 : plan_without_host(basis_.node, request, options, basis_.tuned);
+  if (uses_relays(launch.plan.algorithm)) {
+    CollectiveRequest without = request;
+    without.relays.clear();
+    launch.without_us =
+        make_plan(without, options_of(without, AlgorithmOverride::alone), choice).predicted_us;
+  }
   if (launch.plan.algorithm != Algorithm::none && !runs_by_kernels(launch.plan.algorithm)) {
     CollectiveSchedule schedule = make_collective_schedule(basis_.node, launch.plan);
     if (runner_->can_run(schedule)) {
@@ -478,12 +547,6 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
       launch.how = hash_with(static_cast<std::uint32_t>(launch.plan.algorithm),
                              schedule.steps.size() << 32 | launch.plan.host_count);
       launch.schedule = std::move(schedule);
-      if (launch.plan.algorithm == Algorithm::relayed) {
-        CollectiveRequest without = request;
-        without.relays.clear();
-        launch.without_us =
-            make_plan(without, options_of(without, AlgorithmOverride::alone), choice).predicted_us;
-      }
       if (launch.plan.algorithm == Algorithm::mixed) {
         CollectiveRequest first = request;
         first.count -= launch.plan.host_count;
@@ -518,7 +581,7 @@ void Collectives::leave_out_rest(const CollectiveRequest& request, AlgorithmOver
     options.copies = !runs_by_kernels(make_plan(request, quick, choice).algorithm);
   }
   options.lines = false;
-  if (options.algorithm != Algorithm::lines) return;
+  if (options.algorithm != Algorithm::lines && options.algorithm != Algorithm::relayed_flat) return;
   options.algorithm.reset();
   options.copies = false;
 }
@@ -563,13 +626,18 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   args.root = static_cast<std::uint8_t>(request.root);
   args.stages = static_cast<std::uint8_t>(kernel.stages);
   args.lag = kLag;
+  const bool is_relayed = launch.plan.algorithm == Algorithm::relayed_flat;
+  if (is_relayed) args.lag = static_cast<std::uint8_t>(std::min(kRelayedLag, shape.slots - 2));
+  const std::uint32_t slot_bytes =
+      is_relayed ? std::min(shape.slot_bytes, relay_slot_bytes_) : shape.slot_bytes;
   args.tile_bytes = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, shape.slot_bytes));
+      std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, slot_bytes));
   args.channels = launch.blocks;
   args.count = request.count;
   const auto family = static_cast<std::uint64_t>(launch.family);
-  const std::uint64_t rest = launch.uses_rest ? std::uint64_t{1} << 40 : 0;
-  launch.how = hash_with(hash_with(launch.how, rest | family << 32 | launch.blocks),
+  const std::uint64_t paths =
+      (launch.uses_rest ? std::uint64_t{1} << 40 : 0) | (is_relayed ? std::uint64_t{1} << 41 : 0);
+  launch.how = hash_with(hash_with(launch.how, paths | family << 32 | launch.blocks),
                          std::uint64_t{args.tile_bytes} << 32 | args.stages);
 }
 
@@ -632,7 +700,33 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
     args.has_windows = has_windows_ ? 1 : 0;
     if (options_.direct_results && set_result_windows(args, comm_, received)) ++counts_.direct;
   }
+  if (launch.plan.algorithm == Algorithm::relayed_flat) use_relays(launch, args);
+  const ChannelWays ways = ways_of(args);
+  // Channels that take turns say nothing of their links.
+  if (args.relay_count > 0 && relay_times_ && !is_captured && blocks == args.channels)
+    args.channel_ns = relay_times_->begin(relay_load_->now_ns());
   launch_marked(launch.family, args, blocks, call, launch.how, stream, is_captured);
+  if (args.channel_ns != nullptr) relay_times_->issued(stream, ways, args.channels);
+}
+
+void Collectives::use_relays(const Launch& launch, UnevenArgs& args) {
+  args.relay_count = static_cast<std::uint32_t>(relay_memory_->size());
+  args.relay_slot_bytes = relay_slot_bytes_;
+  for (std::size_t relay = 0; relay < relay_memory_->size(); ++relay)
+    args.relays[relay] = std::bit_cast<unsigned char*>(relay_memory_->address(relay));
+  if (!relay_load_->is_known()) return;
+  RelayLoad::Traffic traffic;
+  traffic.times = {launch.plan.predicted_us, launch.without_us};
+  const std::uint64_t sent = bytes_to_each(launch.plan.request, args.stages);
+  const std::uint64_t part = sent / ways_of(args).period();
+  for (int rank = 0; rank < comm_.size(); ++rank) {
+    if (rank == comm_.rank()) continue;
+    traffic.direct_bytes += sent - part * relay_memory_->size();
+    for (std::size_t relay = 0; relay < relay_memory_->size(); ++relay)
+      traffic.parts.push_back({static_cast<int>(relay), rank, part});
+  }
+  traffic.copies = static_cast<int>(traffic.parts.size());
+  relay_load_->note_kernel(traffic);
 }
 
 void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
@@ -689,8 +783,8 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
   const Launch* launch = &launch_of(call, choice);
   if (!is_captured) return *launch;
   // A graph keeps its plan: that of the level before.
-  if (launch->plan.algorithm == Algorithm::relayed && choice == AlgorithmOverride::planned &&
-      !levels_->now().relays)
+  if (uses_relays(launch->plan.algorithm) && choice == AlgorithmOverride::planned &&
+      !are_open(levels_->now(), launch->plan.algorithm))
     launch = &launch_of(call, choice, {.relays = false});
   // In a graph copies have more to wait for, so that nothing is gained next to a kernel.
   if (launch->plan.algorithm != Algorithm::mixed) return *launch;
@@ -701,19 +795,22 @@ const Collectives::Launch& Collectives::launch_by_level(const Launch& planned,
                                                         const CollectiveCall& call,
                                                         CUstream stream) {
   constexpr OpenPaths kWithoutRelays{.relays = false};
-  const bool is_relayed = planned.plan.algorithm == Algorithm::relayed;
+  const Algorithm algorithm = planned.plan.algorithm;
+  const bool is_relayed = uses_relays(algorithm);
   PathTraffic traffic;
   if (is_relayed) {
     traffic.relayed_us = planned.plan.predicted_us;
     traffic.without_relays_us = planned.without_us;
+    traffic.is_by_kernels = runs_by_kernels(algorithm);
   }
-  const bool goes_without = is_relayed && !levels_->now().relays;
+  const bool goes_without = is_relayed && !are_open(levels_->now(), algorithm);
   const Launch& expected =
       goes_without ? launch_of(call, AlgorithmOverride::planned, kWithoutRelays) : planned;
   if (expected.plan.algorithm == Algorithm::mixed && levels_->follows_host())
     traffic.host = &expected.traffic;
   const OpenPaths open = levels_->begin_call(traffic, stream);
-  if (is_relayed && open.relays) return launch_of(call, AlgorithmOverride::planned);
+  const bool has_relays = is_relayed && are_open(open, algorithm);
+  if (has_relays) return launch_of(call, AlgorithmOverride::planned);
   const Launch* launch = &planned;
   if (is_relayed) {
     ++counts_.without_relays;
@@ -721,7 +818,7 @@ const Collectives::Launch& Collectives::launch_by_level(const Launch& planned,
   }
   if (launch->plan.algorithm != Algorithm::mixed || open.host_links) return *launch;
   ++counts_.changed_by_load;
-  return launch_of(call, AlgorithmOverride::planned, {open.host_links, open.relays});
+  return launch_of(call, AlgorithmOverride::planned, {open.host_links, has_relays});
 }
 
 bool Collectives::may_use_rest(bool is_counted, bool is_captured) {
@@ -809,9 +906,9 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
     require_of_buffers([&] { require_parts_apart(call, comm_.rank(), comm_.size()); });
   comm_.begin_call();  // and no earlier: a call that is refused may be made once more
   const Algorithm algorithm = planned->plan.algorithm;
-  const bool has_levels = levels_ && choice == AlgorithmOverride::planned && capture == 0 &&
-                          (algorithm == Algorithm::relayed ||
-                           (algorithm == Algorithm::mixed && levels_->follows_host()));
+  const bool has_levels =
+      levels_ && choice == AlgorithmOverride::planned && capture == 0 &&
+      (uses_relays(algorithm) || (algorithm == Algorithm::mixed && levels_->follows_host()));
   const Launch& launch =
       launch_by_scratch(has_levels ? launch_by_level(*planned, call, stream) : *planned, call,
                         has_levels, capture != 0);
@@ -860,6 +957,10 @@ void Collectives::count(const Launch& launch) {
     case Algorithm::flat: ++counts_.channels; break;
     case Algorithm::pairwise: ++counts_.pairwise; break;
     case Algorithm::relayed: ++counts_.relayed; break;
+    case Algorithm::relayed_flat:
+      ++counts_.channels;
+      ++counts_.relayed_flat;
+      break;
     case Algorithm::hierarchical: ++counts_.hierarchical; break;
     case Algorithm::ring: ++counts_.ring; break;
     case Algorithm::host_trees: ++counts_.host_trees; break;

@@ -25,6 +25,8 @@
 #include "collectives/plan/collective_plan.hpp"
 #include "collectives/plan/copy_cost_table.hpp"
 #include "collectives/plan/norm_plan.hpp"
+#include "collectives/relay_load.hpp"
+#include "collectives/relay_times.hpp"
 #include "collectives/schedule/schedule_runner.hpp"
 #include "comm/call_order.hpp"
 #include "comm/communicator.hpp"
@@ -82,6 +84,7 @@ enum class AlgorithmOverride : std::uint8_t {
   planned,  ///< what is predicted to end first
   kernels,  ///< of those that run by kernels
   lines,
+  relayed_flat,  ///< by kernels, over idle GPUs as well
   pairwise,
   relayed,  ///< pairwise, and over idle GPUs
   alone,    ///< as planned where no GPU is idle
@@ -125,6 +128,8 @@ struct CollectivesOptions {
   HostLinkLoad* host_links = nullptr;
   /// What relays stand on, and whether they may be used; that this rank may not, none may.
   RelaySource relays = {};
+  /// Whether kernels go over relays; false: copies alone. The same on all ranks.
+  bool relayed_kernels = true;
 };
 
 /// How calls went, since the beginning.
@@ -132,7 +137,8 @@ struct CollectiveCounts {
   std::uint64_t cells = 0;
   std::uint64_t lines = 0;
   std::uint64_t channels = 0;
-  std::uint64_t copies = 0;  ///< of a single rank
+  std::uint64_t relayed_flat = 0;  ///< of those, over idle GPUs as well
+  std::uint64_t copies = 0;        ///< of a single rank
   // Schedules of copies.
   std::uint64_t pairwise = 0;
   std::uint64_t relayed = 0;
@@ -278,7 +284,7 @@ class Collectives {
     /// For what runs by copies; for mixed next to the kernel, after its elements.
     std::optional<CollectiveSchedule> schedule;
     RankProgram program;
-    double without_us = 0;   ///< of relayed: predicted without relays
+    double without_us = 0;   ///< of what uses relays: predicted without them
     MixedTraffic traffic{};  ///< of mixed
   };
 
@@ -306,10 +312,14 @@ class Collectives {
   /// Tries the paths for lines, where a plan would use them, and takes memory for them, or has it
   /// taken later. What fails leaves lines out, on all ranks.
   void prepare_lines(bool defers);
-  /// Has relays made ready, the first time; waits for them where they were asked for.
-  void prepare_relays(AlgorithmOverride choice);
+  /// Has relays made ready for a plan, the first time; waits for them where they were asked for.
+  void prepare_relays(Algorithm algorithm, AlgorithmOverride choice);
   /// Finds the idle GPUs that all ranks may use.
   void agree_on_relays();
+  /// Reserves memory there for kernels.
+  void reserve_relays();
+  /// Has a call by channels go over relays.
+  void use_relays(const Launch& launch, UnevenArgs& args);
   /// Takes what plans need that would run an allreduce of some size by copies.
   void prepare_copies();
   void issue(const Launch& launch, const CollectiveCall& call, CUstream stream,
@@ -370,6 +380,10 @@ class Collectives {
   SymmetricMemory counts_memory_;              // none: this rank's counts lie in its scratch
   SymmetricMemory lines_;                      // none: nothing goes by lines, or they are in rest_
   DeferredMemory* rest_ = nullptr;             // scratch, then lines; null: all is in scratch_
+  std::optional<RelayLoad> relay_load_;        // none: there are no relays
+  RelayMemory* relay_memory_ = nullptr;        // null: kernels do without relays
+  std::uint32_t relay_slot_bytes_ = 0;         // of that memory
+  std::optional<RelayTimes> relay_times_;      // none: the load of relays is not known
   std::unique_ptr<ScheduleRunner> runner_;     // null: kernels alone
   std::shared_ptr<CopyCostTable> copy_costs_;  // null: kernels alone
   std::optional<PathLevels> levels_;           // none: plans assume an idle node

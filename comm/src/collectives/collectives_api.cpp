@@ -260,6 +260,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"copies", counts.copies},
         {"pairwise", counts.pairwise},
         {"relayed", counts.relayed},
+        {"relayed_flat", counts.relayed_flat},
         {"hierarchical", counts.hierarchical},
         {"ring", counts.ring},
         {"host_trees", counts.host_trees},

@@ -83,6 +83,15 @@ class Noted final : public MonitoredIssue {
 
 }  // namespace
 
+void note_monitored(LoadMonitor& monitor, const MonitoredTraffic& traffic, std::uintptr_t key) {
+  LoadLook look;
+  look.now_ns = monitor.now_ns();
+  look.streams.push_back(key);
+  const Plan noted = noted_plan_of(traffic);
+  LoadMonitor::OwnIssue(monitor, noted, key).end(true);
+  monitor.note_split(plan_of(traffic), look);
+}
+
 std::unique_ptr<MonitoredIssue> begin_monitored(LoadMonitor& monitor,
                                                 const MonitoredTraffic& traffic, std::uintptr_t key,
                                                 CUstream stream, LoadMonitor::Sampled sampled) {

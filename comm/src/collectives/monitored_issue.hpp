@@ -50,5 +50,7 @@ struct MonitoredTraffic {
 std::unique_ptr<MonitoredIssue> begin_monitored(LoadMonitor& monitor,
                                                 const MonitoredTraffic& traffic, std::uintptr_t key,
                                                 CUstream stream, LoadMonitor::Sampled sampled);
+/// Notes a call that is issued now, and does not time it. As above.
+void note_monitored(LoadMonitor& monitor, const MonitoredTraffic& traffic, std::uintptr_t key);
 
 }  // namespace polypath

@@ -2,8 +2,10 @@
 
 #include <exception>
 
+#include "collectives/relay_times.hpp"
 #include "collectives/schedule/relays.hpp"
 #include "comm/deferred_memory.hpp"
+#include "comm/relay_memory.hpp"
 
 namespace polypath {
 
@@ -20,8 +22,8 @@ bool LoadLooks::is_loaded(std::uint64_t now_ns, const std::function<bool()>& fin
   return now_ns < loaded_until_ns_ && loaded_until_ns_ - now_ns <= kQuietNs;
 }
 
-PathLevels::PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links, Relays* relays,
-                       const DeferredMemory* scratch)
+PathLevels::PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links,
+                       const RelayParts& relays, const DeferredMemory* scratch)
     : levels_(levels),
       follows_host_(follows_host),
       links_(links),
@@ -32,14 +34,18 @@ PathLevels::PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* link
 
 OpenPaths PathLevels::paths_of(std::uint8_t level) const noexcept {
   return {!follows_host_ || (level & kHostLoaded) == 0,
-          relays_ == nullptr || (level & kRelaysReady) != 0,
+          relays_.copies == nullptr || (level & kRelaysReady) != 0,
+          relays_.memory == nullptr || (level & kMemoryReady) != 0,
           scratch_ == nullptr || scratch_->may_use((level & kScratchReady) != 0)};
 }
 
-bool PathLevels::has_relays(const PathTraffic& traffic, CUstream stream) {
-  if (!relays_->are_ready()) return false;
-  return !relay_looks_.is_loaded(relays_->now_ns(), [&] {
-    return relays_->are_loaded(traffic.relayed_us, traffic.without_relays_us, stream);
+bool PathLevels::are_relays_loaded(const PathTraffic& traffic, CUstream stream) {
+  RelayLoad& load = *relays_.load;
+  const std::uint64_t now_ns = load.now_ns();
+  if (traffic.is_by_kernels && relays_.times != nullptr && relays_.times->is_slow(now_ns))
+    return true;
+  return relay_looks_.is_loaded(now_ns, [&] {
+    return load.is_any_loaded({traffic.relayed_us, traffic.without_relays_us}, stream);
   });
 }
 
@@ -47,11 +53,16 @@ OpenPaths PathLevels::begin_call(const PathTraffic& traffic, CUstream stream) {
   if (links_ != nullptr && traffic.host != nullptr)
     is_host_loaded_ = host_looks_.is_loaded(
         links_->now_ns(), [&] { return links_->is_loaded(*traffic.host, stream); });
-  if (relays_ != nullptr && traffic.relayed_us > 0) is_relay_ready_ = has_relays(traffic, stream);
+  if (traffic.relayed_us > 0) {
+    if (traffic.is_by_kernels && relays_.memory != nullptr)
+      is_memory_ready_ = relays_.memory->is_ready() && !are_relays_loaded(traffic, stream);
+    if (!traffic.is_by_kernels && relays_.copies != nullptr)
+      is_relay_ready_ = relays_.copies->are_ready() && !are_relays_loaded(traffic, stream);
+  }
   const bool has_scratch = scratch_ != nullptr && scratch_->is_ready();
-  levels_.propose(static_cast<std::uint8_t>((is_host_loaded_ ? kHostLoaded : 0) |
-                                            (is_relay_ready_ ? kRelaysReady : 0) |
-                                            (has_scratch ? kScratchReady : 0)));
+  levels_.propose(static_cast<std::uint8_t>(
+      (is_host_loaded_ ? kHostLoaded : 0) | (is_relay_ready_ ? kRelaysReady : 0) |
+      (is_memory_ready_ ? kMemoryReady : 0) | (has_scratch ? kScratchReady : 0)));
   return paths_of(levels_.begin_call());
 }
 

@@ -14,13 +14,25 @@
 namespace polypath {
 
 class DeferredMemory;
+class RelayLoad;
+class RelayMemory;
+class RelayTimes;
 class Relays;
+
+/// What of relays there is; null: nothing, on all ranks, but for `times`.
+struct RelayParts {
+  RelayLoad* load = nullptr;
+  Relays* copies = nullptr;       ///< for copies
+  RelayMemory* memory = nullptr;  ///< for kernels
+  RelayTimes* times = nullptr;    ///< of kernels
+};
 
 /// The same on all ranks.
 struct OpenPaths {
   bool host_links = true;
   bool relays = true;
-  bool scratch = true;  ///< all of it, not only what was taken at the beginning
+  bool relay_memory = true;  ///< for kernels
+  bool scratch = true;       ///< all of it, not only what was taken at the beginning
 
   friend bool operator==(const OpenPaths&, const OpenPaths&) = default;
 };
@@ -48,15 +60,16 @@ struct PathTraffic {
   // With relays and without; 0: no plan of the call uses relays.
   double relayed_us = 0;
   double without_relays_us = 0;
+  bool is_by_kernels = false;  ///< what uses relays
 };
 
 /// One rank's. All ranks make the same calls in the same order. One thread at a time.
 class PathLevels {
  public:
   /// `follows_host`: calls follow the load of host links, the same on all ranks. `links` null: this
-  /// rank finds none. `relays` null: there are none, on all ranks. `scratch` null: all was taken at
-  /// the beginning, on all ranks. All must outlive it.
-  PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links, Relays* relays,
+  /// rank finds none. `scratch` null: all was taken at the beginning, on all ranks. All must
+  /// outlive it.
+  PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* links, const RelayParts& relays,
              const DeferredMemory* scratch);
 
   /// What the latest call might use: for calls that are not counted.
@@ -75,22 +88,25 @@ class PathLevels {
   static constexpr std::uint8_t kHostLoaded = 0b1;        // of any rank
   static constexpr std::uint8_t kRelaysReady = 0b1000;    // of all ranks
   static constexpr std::uint8_t kScratchReady = 0b10000;  // of all ranks; never taken back
+  static constexpr std::uint8_t kMemoryReady = 0b100000;  // of relays, of all ranks
   static_assert((kHostLoaded & CallLevels::kOfAllRanks) == 0);
   static_assert((kRelaysReady & CallLevels::kOfAllRanks) != 0);
   static_assert((kScratchReady & CallLevels::kOfAllRanks) != 0);
+  static_assert((kMemoryReady & CallLevels::kOfAllRanks) != 0);
 
   [[nodiscard]] OpenPaths paths_of(std::uint8_t level) const noexcept;
-  [[nodiscard]] bool has_relays(const PathTraffic& traffic, CUstream stream);
+  [[nodiscard]] bool are_relays_loaded(const PathTraffic& traffic, CUstream stream);
 
   CallLevels& levels_;
   const bool follows_host_;
   HostLinkLoad* const links_;
-  Relays* const relays_;
+  const RelayParts relays_;
   const DeferredMemory* const scratch_;
   LoadLooks host_looks_;
   LoadLooks relay_looks_;
   bool is_host_loaded_ = false;  // when it was looked at last
   bool is_relay_ready_ = false;
+  bool is_memory_ready_ = false;
 };
 
 }  // namespace polypath

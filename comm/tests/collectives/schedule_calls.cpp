@@ -16,7 +16,7 @@ namespace {
 /// Whether it runs all operations.
 bool runs_all(AlgorithmOverride choice) {
   return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::relayed ||
-         choice == AlgorithmOverride::host_trees;
+         choice == AlgorithmOverride::relayed_flat || choice == AlgorithmOverride::host_trees;
 }
 bool runs(AlgorithmOverride choice, CollectiveOp op) {
   const bool by_owners = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather;
@@ -36,11 +36,13 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
   switch (choice) {
     case AlgorithmOverride::planned:
     case AlgorithmOverride::tried: break;
-    case AlgorithmOverride::kernels: return counts.cells + counts.lines + counts.channels;
+    case AlgorithmOverride::kernels:
+      return counts.cells + counts.lines + counts.channels - counts.relayed_flat;
     case AlgorithmOverride::uneven: return counts.cells + counts.channels;
     case AlgorithmOverride::lines: return counts.lines;
     case AlgorithmOverride::pairwise: return counts.pairwise;
     case AlgorithmOverride::relayed: return counts.relayed;
+    case AlgorithmOverride::relayed_flat: return counts.relayed_flat;
     case AlgorithmOverride::alone: break;
     case AlgorithmOverride::hierarchical:
     case AlgorithmOverride::published: return counts.hierarchical;

@@ -62,7 +62,7 @@ class Rank {
         calls_(comm, collectives_, relayed_call(op, comm.size())) {}
 
   double row_us(AlgorithmOverride choice = AlgorithmOverride::planned, int calls = kRow) {
-    relayed_ = collectives_.counts().relayed;
+    relayed_ = all_relayed();
     without_ = collectives_.counts().without_relays;
     copies_ = collectives_.relayed_copies();
     row_ = static_cast<std::uint64_t>(calls);
@@ -76,14 +76,16 @@ class Rank {
   }
   /// How many calls of the latest row were relayed. The others count as without relays.
   [[nodiscard]] std::uint64_t relayed() const {
-    const std::uint64_t calls = collectives_.counts().relayed - relayed_;
+    const std::uint64_t calls = all_relayed() - relayed_;
     EXPECT_EQ(calls + collectives_.counts().without_relays - without_, row_);
     return calls;
   }
   /// Whether all calls of the latest row were relayed, and each rank had copies over relays. A rank
   /// that finds load between two changes of the level sends without relays.
   [[nodiscard]] bool uses_relays() const {
-    const std::uint8_t own = relayed() == row_ && collectives_.relayed_copies() > copies_ ? 1 : 0;
+    const bool has_sent =
+        collectives_.relayed_copies() > copies_ || collectives_.counts().relayed_flat > 0;
+    const std::uint8_t own = relayed() == row_ && has_sent ? 1 : 0;
     std::vector<std::uint8_t> all(static_cast<std::size_t>(comm_.size()));
     comm_.exchange(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
     return std::ranges::all_of(all, [](std::uint8_t uses) { return uses != 0; });
@@ -127,6 +129,11 @@ class Rank {
   [[nodiscard]] TimedCalls& calls() noexcept { return calls_; }
 
  private:
+  /// By copies or by kernels.
+  [[nodiscard]] std::uint64_t all_relayed() const {
+    return collectives_.counts().relayed + collectives_.counts().relayed_flat;
+  }
+
   Communicator& comm_;
   Collectives collectives_;
   TimedCalls calls_;
@@ -143,8 +150,9 @@ class RelayLoad : public testing::Test {
     context_.reset(new Context(group_node(), {{"profile", "off"}, {"registry", "off"}}));
   }
   [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
-  [[nodiscard]] CollectivesOptions options() {
+  [[nodiscard]] CollectivesOptions options(bool by_kernels = false) {
     CollectivesOptions options = kWithCopies;
+    options.relayed_kernels = by_kernels;
     options.relays = {&context_->devices(), &context_->load()};
     return options;
   }
@@ -159,6 +167,7 @@ struct TrafficCase {
   const char* to;
   int programs;  ///< that copy over the link without a pause
   int ranks = 2;
+  bool by_kernels = false;
 };
 void PrintTo(const TrafficCase& traffic, std::ostream* to) { *to << traffic.name; }
 
@@ -169,7 +178,7 @@ TEST_P(OtherPrograms, NeitherIsSlower) {
   std::vector<std::unique_ptr<ForeignCopies>> others;
   Group group(traffic.ranks);
   group.run([&](Communicator& comm) {
-    Rank rank(comm, options(), traffic.op);
+    Rank rank(comm, options(traffic.by_kernels), traffic.op);
     const double idle_us = rank.use_relays();
     const double idle_without_us = rank.without_us();
     rank.on_first([&] {
@@ -202,13 +211,18 @@ TEST_P(OtherPrograms, NeitherIsSlower) {
 
 INSTANTIATE_TEST_SUITE_P(
     Links, OtherPrograms,
-    testing::Values(TrafficCase{"ToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 4},
-                    TrafficCase{"FromRelay", CollectiveOp::allreduce, "gpu2", "gpu1", 4},
-                    TrafficCase{"PeerToRelay", CollectiveOp::all_gather, "gpu1", "gpu3", 4},
-                    TrafficCase{"RelayToRank", CollectiveOp::all_gather, "gpu3", "gpu0", 4},
-                    TrafficCase{"FromRelayOfThree", CollectiveOp::allreduce, "gpu3", "gpu1", 4, 3},
-                    TrafficCase{"OneToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 1},
-                    TrafficCase{"OneFromRelay", CollectiveOp::all_gather, "gpu3", "gpu0", 1}),
+    testing::Values(
+        TrafficCase{"ToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 4},
+        TrafficCase{"FromRelay", CollectiveOp::allreduce, "gpu2", "gpu1", 4},
+        TrafficCase{"PeerToRelay", CollectiveOp::all_gather, "gpu1", "gpu3", 4},
+        TrafficCase{"RelayToRank", CollectiveOp::all_gather, "gpu3", "gpu0", 4},
+        TrafficCase{"FromRelayOfThree", CollectiveOp::allreduce, "gpu3", "gpu1", 4, 3},
+        TrafficCase{"OneToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 1},
+        TrafficCase{"OneFromRelay", CollectiveOp::all_gather, "gpu3", "gpu0", 1},
+        TrafficCase{"KernelsToRelay", CollectiveOp::allreduce, "gpu0", "gpu2", 4, 2, true},
+        TrafficCase{"KernelsFromRelay", CollectiveOp::all_gather, "gpu2", "gpu1", 4, 2, true},
+        TrafficCase{"KernelsOfThree", CollectiveOp::allreduce, "gpu3", "gpu1", 4, 3, true},
+        TrafficCase{"KernelsByOne", CollectiveOp::all_gather, "gpu3", "gpu0", 1, 2, true}),
     [](const auto& each) { return std::string(each.param.name); });
 
 /// Copies of this process on another stream, which its monitor is told of: those of the interposed

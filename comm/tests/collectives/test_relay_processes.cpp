@@ -24,43 +24,61 @@ void require(bool is_right, const char* what) {
   if (!is_right) throw Error(what);
 }
 
-RANK_PROGRAM(relays) {
+/// What of a rank went over relays: copies, or calls by kernels.
+std::uint64_t relayed_parts(const Collectives& collectives) {
+  return collectives.relayed_copies() + collectives.counts().relayed_flat;
+}
+
+enum class Runs : std::uint8_t { rows, graphs };
+
+/// On a communicator of its own: there is memory on relays for one set of collectives.
+void run_over_relays(const RankProcess& self, AlgorithmOverride choice, Runs what) {
   const std::unique_ptr<Communicator> comm = self.create();
+  const bool by_kernels = choice == AlgorithmOverride::relayed_flat;
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
   Devices devices(self.source().driver, self.source().nvml, self.source().node);
   CollectivesOptions options = kWithCopies;
   options.relays.devices = &devices;
-  {
+  options.relayed_kernels = by_kernels;
+  if (what == Runs::rows) {
     Collectives collectives(*comm, options);
     require(!collectives.relays().empty(), "no relay is known");
     Random random(20261128);
     Random own(static_cast<std::uint64_t>(self.rank()));
     std::vector<PlannedCall> row;
     for (int i = 0; i < 8; ++i)
-      row.push_back(
-          call_for(random, self.size(), AlgorithmOverride::relayed, i == 0 ? 3 << 20 : 60000));
+      row.push_back(call_for(random, self.size(), choice, i == 0 ? 3 << 20 : 60000));
     const Stream stream(driver, comm->context());
     const CallRow memory(driver, row, self.rank());
     for (std::size_t i = 0; i < row.size(); ++i) {
       std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
-      collectives.run(memory.call(row, i), stream.get(), AlgorithmOverride::relayed);
+      collectives.run(memory.call(row, i), stream.get(), choice);
     }
     POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
     comm->check();
     const std::string wrong = memory.difference_of(row);
     require(wrong.empty(), wrong.c_str());
-    require(collectives.relayed_copies() > 0, "no copy went over a relay");
+    require(relayed_parts(collectives) > 0, "nothing went over a relay");
     comm->exchange({}, {});
-    GraphGame game(*comm, AlgorithmOverride::relayed, options);
+  } else {
+    GraphGame game(*comm, choice, options);
     for (int turn = 0; turn < 2; ++turn) {
       const std::string difference = game.turn();
       require(difference.empty(), difference.c_str());
     }
-    require(game.collectives().relayed_copies() > 0, "no copy of a graph went over a relay");
+    require(relayed_parts(game.collectives()) > 0, "nothing of a graph went over a relay");
     comm->exchange({}, {});
   }
   self.reached("end");
+}
+RANK_PROGRAM(rows) { run_over_relays(self, AlgorithmOverride::relayed, Runs::rows); }
+RANK_PROGRAM(graphs) { run_over_relays(self, AlgorithmOverride::relayed, Runs::graphs); }
+RANK_PROGRAM(rows_by_kernels) {
+  run_over_relays(self, AlgorithmOverride::relayed_flat, Runs::rows);
+}
+RANK_PROGRAM(graphs_by_kernels) {
+  run_over_relays(self, AlgorithmOverride::relayed_flat, Runs::graphs);
 }
 
 /// One rank's rows of allreduces that are planned over relays.
@@ -85,7 +103,7 @@ class PlannedRows {
 
   /// From skewed starts. How many calls were relayed, the same on all ranks.
   std::uint64_t run(const std::function<void()>& before_call = [] {}) {
-    const std::uint64_t before = collectives_.counts().relayed;
+    const std::uint64_t before = calls_over_relays();
     const std::uint64_t without = collectives_.counts().without_relays;
     memory_->reset(row_);
     comm_.exchange({}, {});
@@ -99,7 +117,7 @@ class PlannedRows {
     comm_.check();
     const std::string wrong = memory_->difference_of(row_);
     require(wrong.empty(), wrong.c_str());
-    const std::uint64_t relayed = collectives_.counts().relayed - before;
+    const std::uint64_t relayed = calls_over_relays() - before;
     require(relayed + collectives_.counts().without_relays - without == kCalls,
             "calls went another way");
     std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
@@ -118,6 +136,11 @@ class PlannedRows {
   [[nodiscard]] CUstream stream() const noexcept { return stream_.get(); }
 
  private:
+  /// By copies or by kernels.
+  [[nodiscard]] std::uint64_t calls_over_relays() const {
+    return collectives_.counts().relayed + collectives_.counts().relayed_flat;
+  }
+
   Communicator& comm_;
   Collectives& collectives_;
   Random own_;
@@ -131,13 +154,14 @@ constexpr std::uint64_t kBuffer = 16 * kMiB;
 constexpr std::uint64_t kInside = 4 * kMiB;
 
 /// Copies of one process to a relay, which its monitor is told of, change the plans of all.
-RANK_PROGRAM(relay_load) {
+void run_next_to_copies(const RankProcess& self, bool by_kernels) {
   const std::unique_ptr<Communicator> comm = self.create();
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
   Context context(self.source(), {{"profile", "off"}, {"registry", "off"}, {"load", "known"}});
   CollectivesOptions options = kWithCopies;
   options.relays = {&context.devices(), &context.load()};
+  options.relayed_kernels = by_kernels;
   {
     Collectives collectives(*comm, options);
     PlannedRows rows(*comm, collectives);
@@ -159,32 +183,35 @@ RANK_PROGRAM(relay_load) {
       POLYPATH_CHECK(driver, memcpy_async(target, source, kMiB, other.get()));
     };
     rows.run_until(false, copy);
-    const std::uint64_t before = collectives.relayed_copies();
+    const std::uint64_t before = relayed_parts(collectives);
     require(rows.run(copy) == 0, "relays are used next to others");
-    require(collectives.relayed_copies() == before, "copies went over a relay");
+    require(relayed_parts(collectives) == before, "something went over a relay");
     context.load().use(context.node());  // nothing is known of copies any more
     rows.run_until(true);
-    require(collectives.relayed_copies() > before, "no copy went over a relay");
+    require(relayed_parts(collectives) > before, "nothing went over a relay");
     comm->exchange({}, {});
   }
   self.reached("end");
 }
+RANK_PROGRAM(relay_load) { run_next_to_copies(self, false); }
+RANK_PROGRAM(relay_load_by_kernels) { run_next_to_copies(self, true); }
 
-class RelayProcesses : public testing::TestWithParam<int> {};
+class RelayProcesses : public testing::TestWithParam<int> {
+ protected:
+  static void run(const char* program) {
+    if (gpus_up_to(4) < 4) GTEST_SKIP() << "needs four GPUs";
+    ProcessGroup group(program, GetParam());
+    group.pass("end");
+    expect_all_well(group, GetParam());
+  }
+};
 
-TEST_P(RelayProcesses, RowsAndGraphs) {
-  if (gpus_up_to(4) < 4) GTEST_SKIP() << "needs four GPUs";
-  ProcessGroup group("relays", GetParam());
-  group.pass("end");
-  expect_all_well(group, GetParam());
-}
-
-TEST_P(RelayProcesses, CopiesOfOneProcess_AllLeaveRelays) {
-  if (gpus_up_to(4) < 4) GTEST_SKIP() << "needs four GPUs";
-  ProcessGroup group("relay_load", GetParam());
-  group.pass("end");
-  expect_all_well(group, GetParam());
-}
+TEST_P(RelayProcesses, SkewedRows) { run("rows"); }
+TEST_P(RelayProcesses, Graphs) { run("graphs"); }
+TEST_P(RelayProcesses, SkewedRowsByKernels) { run("rows_by_kernels"); }
+TEST_P(RelayProcesses, GraphsByKernels) { run("graphs_by_kernels"); }
+TEST_P(RelayProcesses, CopiesOfOneProcess_AllLeaveRelays) { run("relay_load"); }
+TEST_P(RelayProcesses, CopiesOfOneProcess_KernelsLeaveRelays) { run("relay_load_by_kernels"); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RelayProcesses, testing::Values(2, 3),
                          [](const auto& param_info) { return std::to_string(param_info.param); });

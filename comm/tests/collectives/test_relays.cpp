@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "collectives/plan/schedule_stages.hpp"
+#include "collectives/relay_times.hpp"
 #include "core/context.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
@@ -55,11 +56,22 @@ RelayBytes bytes_over_relay(int relay, int ranks) {
 }
 
 /// A row of calls of every operation, one of them large.
-std::vector<PlannedCall> row_of(Random& random, int ranks, int calls = 6) {
+std::vector<PlannedCall> row_of(Random& random, int ranks,
+                                AlgorithmOverride choice = AlgorithmOverride::relayed,
+                                int calls = 6) {
   std::vector<PlannedCall> row;
   for (int i = 0; i < calls; ++i)
-    row.push_back(call_for(random, ranks, AlgorithmOverride::relayed, i == 0 ? 3 << 20 : 60000));
+    row.push_back(call_for(random, ranks, choice, i == 0 ? 3 << 20 : 60000));
   return row;
+}
+
+/// Calls over relays, by copies or by kernels.
+std::uint64_t relayed_calls(const CollectiveCounts& counts) {
+  return counts.relayed + counts.relayed_flat;
+}
+/// What of this rank went over relays: copies, or calls by kernels.
+std::uint64_t relayed_parts(const Collectives& collectives) {
+  return collectives.relayed_copies() + collectives.counts().relayed_flat;
 }
 
 class RelaysTest : public testing::Test {
@@ -72,6 +84,7 @@ class RelaysTest : public testing::Test {
   [[nodiscard]] CollectivesOptions options() {
     CollectivesOptions options = kWithCopies;
     options.relays.devices = &*devices_;
+    options.relayed_kernels = by_kernels_;
     return options;
   }
 
@@ -81,48 +94,65 @@ class RelaysTest : public testing::Test {
     const std::uint64_t seed = random();
     group.run([&](Communicator& comm) {
       Collectives collectives(comm, options());
-      run_row(comm, collectives, row, seed);
+      run_row(comm, collectives, row, seed, choice());
       then(comm, collectives);
       comm.exchange({}, {});
     });
   }
 
   static void run_row(Communicator& comm, Collectives& collectives,
-                      const std::vector<PlannedCall>& row, std::uint64_t seed) {
+                      const std::vector<PlannedCall>& row, std::uint64_t seed,
+                      AlgorithmOverride choice = AlgorithmOverride::relayed) {
     Random own(seed + static_cast<std::uint64_t>(comm.rank()));
-    const std::uint64_t before = collectives.counts().relayed;
+    const std::uint64_t before = relayed_calls(collectives.counts());
     std::vector<Stream> streams;
     for (int i = 0; i < 2; ++i) streams.emplace_back(*driver(), comm.context());
     const CallRow memory(*driver(), row, comm.rank());
     for (std::size_t i = 0; i < row.size(); ++i) {
       std::this_thread::sleep_for(std::chrono::microseconds(own() % 1000));
-      collectives.run(memory.call(row, i), streams[own() % streams.size()].get(),
-                      AlgorithmOverride::relayed);
+      collectives.run(memory.call(row, i), streams[own() % streams.size()].get(), choice);
     }
     for (const Stream& stream : streams)
       POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
     comm.check();
     memory.expect_done(row);
-    EXPECT_EQ(collectives.counts().relayed - before, calls_of(row));
+    EXPECT_EQ(relayed_calls(collectives.counts()) - before, calls_of(row));
   }
 
+  [[nodiscard]] AlgorithmOverride choice() const {
+    return by_kernels_ ? AlgorithmOverride::relayed_flat : AlgorithmOverride::relayed;
+  }
+
+  bool by_kernels_ = false;
   std::optional<Devices> devices_;
 };
 
-class RelaysOf : public RelaysTest, public testing::WithParamInterface<int> {};
+struct RanksOver {
+  int ranks;
+  bool by_kernels;
+};
+void PrintTo(const RanksOver& what, std::ostream* to) {
+  *to << what.ranks << (what.by_kernels ? " by kernels" : " by copies");
+}
+
+class RelaysOf : public RelaysTest, public testing::WithParamInterface<RanksOver> {
+ protected:
+  RelaysOf() { by_kernels_ = GetParam().by_kernels; }
+};
 
 TEST_P(RelaysOf, SkewedRowsOfAllOperations) {
-  const int ranks = GetParam();
+  const int ranks = GetParam().ranks;
   Random random(20261128 + static_cast<std::uint64_t>(ranks));
-  Group group(ranks);
   for (int turn = 0; turn < 3; ++turn) {
+    Group group(ranks);
     std::vector<RelayBytes> before;
     for (int relay = ranks; relay < kGpus; ++relay)
       before.push_back(bytes_over_relay(relay, ranks));
-    const std::vector<PlannedCall> row = row_of(random, ranks);
+    const std::vector<PlannedCall> row = row_of(random, ranks, choice());
     run(group, row, random, [&](Communicator&, const Collectives& collectives) {
       EXPECT_EQ(collectives.relays().size(), static_cast<std::size_t>(kGpus - ranks));
     });
+    if (by_kernels_ && !in_virtual_time()) continue;  // bytes of kernels are not counted there
     for (int relay = ranks; relay < kGpus; ++relay) {
       const RelayBytes now = bytes_over_relay(relay, ranks);
       const RelayBytes& then = before[static_cast<std::size_t>(relay - ranks)];
@@ -133,7 +163,8 @@ TEST_P(RelaysOf, SkewedRowsOfAllOperations) {
 }
 
 TEST_P(RelaysOf, EachLinkCarriesWhatThePlanSays) {
-  const int ranks = GetParam();
+  if (by_kernels_) GTEST_SKIP() << "a plan by kernels has no schedule";
+  const int ranks = GetParam().ranks;
   const Node& node = group_node().node;
   for (const CollectiveOp op :
        {CollectiveOp::allreduce, CollectiveOp::all_gather, CollectiveOp::reduce_scatter,
@@ -186,19 +217,33 @@ TEST_P(RelaysOf, EachLinkCarriesWhatThePlanSays) {
 }
 
 TEST_P(RelaysOf, GraphsAreLaunchedAgainAmongCalls) {
-  const int ranks = GetParam();
+  const int ranks = GetParam().ranks;
   Group group(ranks);
   group.run([&](Communicator& comm) {
-    GraphGame game(comm, AlgorithmOverride::relayed, options());
+    GraphGame game(comm, choice(), options());
     for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(game.turn(), "");
     game.expect_counts();
-    EXPECT_GT(game.collectives().relayed_copies(), 0u);
+    EXPECT_GT(relayed_parts(game.collectives()), 0u);
     comm.exchange({}, {});
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, RelaysOf, testing::Values(2, 3),
-                         [](const auto& param_info) { return std::to_string(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(Ranks, RelaysOf,
+                         testing::Values(RanksOver{2, false}, RanksOver{3, false},
+                                         RanksOver{2, true}, RanksOver{3, true}),
+                         [](const auto& each) {
+                           return std::to_string(each.param.ranks) +
+                                  (each.param.by_kernels ? "ByKernels" : "ByCopies");
+                         });
+
+/// Calls that are planned over relays, by kernels or by copies.
+class PlannedOver : public RelaysTest, public testing::WithParamInterface<bool> {
+ protected:
+  PlannedOver() { by_kernels_ = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Relays, PlannedOver, testing::Bool(), [](const auto& each) {
+  return std::string(each.param ? "ByKernels" : "ByCopies");
+});
 
 /// Allreduces that are planned over relays.
 std::vector<PlannedCall> planned_row(Random& random, int calls) {
@@ -237,11 +282,11 @@ class PlannedRows {
     issued_ += row_.size();
     const CollectiveCounts& counts = collectives_.counts();
     EXPECT_EQ(all_calls(counts), issued_);
-    EXPECT_EQ(counts.relayed + counts.without_relays, issued_);
+    const std::uint64_t relayed = relayed_calls(counts);
+    EXPECT_EQ(relayed + counts.without_relays, issued_);
     std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
-    comm_.exchange(std::as_bytes(std::span(&counts.relayed, 1)),
-                   std::as_writable_bytes(std::span(all)));
-    EXPECT_THAT(all, Each(counts.relayed)) << "ranks planned calls differently";
+    comm_.exchange(std::as_bytes(std::span(&relayed, 1)), std::as_writable_bytes(std::span(all)));
+    EXPECT_THAT(all, Each(relayed)) << "ranks planned calls differently";
   }
   [[nodiscard]] CUstream stream() const noexcept { return stream_.get(); }
 
@@ -260,7 +305,7 @@ constexpr int kToChange = 8;
 
 /// The plan takes them without being asked, once they are ready on all ranks; until then calls go as
 /// where no GPU is idle.
-TEST_F(RelaysTest, LargeCallsArePlannedOverThem_OnceReady) {
+TEST_P(PlannedOver, LargeCalls_OnceReady) {
   if (in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   Random random(3);
   const std::vector<PlannedCall> row = planned_row(random, kToChange);
@@ -272,13 +317,13 @@ TEST_F(RelaysTest, LargeCallsArePlannedOverThem_OnceReady) {
     collectives.wait_relays();
     comm.exchange({}, {});
     rows.run();
-    const std::uint64_t early = collectives.relayed_copies();
+    const std::uint64_t early = relayed_parts(collectives);
     const std::uint64_t without = collectives.counts().without_relays;
     EXPECT_GE(without, 1u);
     EXPECT_EQ(collectives.counts().pairwise, 0u);
     rows.run();
     EXPECT_EQ(collectives.counts().without_relays, without);
-    EXPECT_GT(collectives.relayed_copies(), early);
+    EXPECT_GT(relayed_parts(collectives), early);
     EXPECT_THAT(collectives.relays(), ElementsAre(2, 3));
     comm.exchange({}, {});
   });
@@ -300,7 +345,7 @@ std::shared_ptr<CudaDriver> gated_driver() {
   return gated;
 }
 
-TEST_F(RelaysTest, ReadyLateOnOneRank_AllChangeAtOneCall) {
+TEST_P(PlannedOver, ReadyLateOnOneRank_AllChangeAtOneCall) {
   if (!in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   is_gate_open = false;
   Devices late(gated_driver(), group_node().nvml, group_node().node);
@@ -313,23 +358,25 @@ TEST_F(RelaysTest, ReadyLateOnOneRank_AllChangeAtOneCall) {
     Collectives collectives(comm, rank_options);
     PlannedRows rows(comm, collectives, row);
     rows.run();
-    if (comm.rank() == 0) collectives.wait_relays();
+    // Each rank makes a part of the memory for kernels, so the first one waits for the other.
+    if (comm.rank() == 0 && !by_kernels_) collectives.wait_relays();
     rows.run();
-    EXPECT_EQ(collectives.counts().relayed, 0u);
+    EXPECT_EQ(relayed_calls(collectives.counts()), 0u);
     if (comm.rank() == 1) {
       is_gate_open = true;
       is_gate_open.notify_all();
       collectives.wait_relays();
     }
+    if (comm.rank() == 0) collectives.wait_relays();
     comm.exchange({}, {});
     rows.run();
-    EXPECT_GT(collectives.counts().relayed, 0u);
-    EXPECT_GT(collectives.relayed_copies(), 0u);
+    EXPECT_GT(relayed_calls(collectives.counts()), 0u);
+    EXPECT_GT(relayed_parts(collectives), 0u);
     comm.exchange({}, {});
   });
 }
 
-TEST_F(RelaysTest, CannotBeHadOnOneRank_AllGoAsAlone) {
+TEST_P(PlannedOver, CannotBeHadOnOneRank_AllGoAsAlone) {
   if (!in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   auto failing = std::make_shared<CudaDriver>(*driver());
   failing->mem_create = [](CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
@@ -349,13 +396,13 @@ TEST_F(RelaysTest, CannotBeHadOnOneRank_AllGoAsAlone) {
     rows.run();
     const CollectiveCounts& counts = collectives.counts();
     EXPECT_EQ(counts.without_relays, 2 * row.size());
-    EXPECT_EQ(counts.relayed + counts.pairwise, 0u);
+    EXPECT_EQ(relayed_calls(counts) + counts.pairwise, 0u);
     EXPECT_EQ(collectives.relayed_copies(), 0u);
     comm.exchange({}, {});
   });
 }
 
-TEST_F(RelaysTest, LostOnOneRank_AllGoAsAloneAgain) {
+TEST_P(PlannedOver, LostOnOneRank_AllGoAsAloneAgain) {
   if (in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   Random random(15);
   const std::vector<PlannedCall> row = planned_row(random, kToChange);
@@ -371,12 +418,12 @@ TEST_F(RelaysTest, LostOnOneRank_AllGoAsAloneAgain) {
     comm.exchange({}, {});
     rows.run();
     rows.run();
-    EXPECT_GT(collectives.relayed_copies(), 0u);
+    EXPECT_GT(relayed_parts(collectives), 0u);
     if (comm.rank() == 1) devices_of_last.mark_failed(3, CUDA_ERROR_ECC_UNCORRECTABLE);
     rows.run();
-    const std::uint64_t relayed = collectives.counts().relayed;
+    const std::uint64_t relayed = relayed_calls(collectives.counts());
     rows.run();
-    EXPECT_EQ(collectives.counts().relayed, relayed);
+    EXPECT_EQ(relayed_calls(collectives.counts()), relayed);
     comm.exchange({}, {});
   });
 }
@@ -429,7 +476,7 @@ TEST_F(RelaysTest, NoMemoryOnOneRank_ItAloneGoesWithout) {
 /// Every call in a relay's context fails from now on: its copies go another way, in this call too.
 TEST_F(RelaysTest, LostBetweenCalls_OthersGoOn) {
   Random random(7);
-  const std::vector<PlannedCall> row = row_of(random, 2, 3);
+  const std::vector<PlannedCall> row = row_of(random, 2, AlgorithmOverride::relayed, 3);
   Group group(2);
   std::uint64_t over_last = 0;
   group.run([&](Communicator& comm) {
@@ -493,7 +540,7 @@ INSTANTIATE_TEST_SUITE_P(After, RefusedCopies, testing::Values(0, 1, 5, 12, 21),
 /// Nothing is left on an idle GPU.
 TEST_F(RelaysTest, EndLeavesNoObjects) {
   Random random(12);
-  const std::vector<PlannedCall> row = row_of(random, 2, 2);
+  const std::vector<PlannedCall> row = row_of(random, 2, AlgorithmOverride::relayed, 2);
   LiveObjects before;
   for (int turn = 0; turn < 2; ++turn) {
     {
@@ -503,6 +550,50 @@ TEST_F(RelaysTest, EndLeavesNoObjects) {
     if (turn == 0) before = live_objects(*driver());
     EXPECT_EQ(live_objects(*driver()), before);
   }
+}
+
+/// Channels of two ways over a relay each and one straight: {straight, over relay 0, over relay 1}.
+std::vector<std::uint32_t> times_of(std::array<std::uint32_t, 3> ns) {
+  constexpr std::uint32_t kClock = 0xFFFFFF00;  // which goes round meanwhile
+  std::vector<std::uint32_t> words;
+  for (const std::uint32_t each : ns) words.insert(words.end(), {kClock, kClock + each});
+  return words;
+}
+
+TEST(RelayVerdict, SlowTwice_IsLeftOutForLongerEachTime) {
+  constexpr ChannelWays kWays{2, 2};
+  const auto slow = times_of({100'000, 100'000, 160'000});
+  const auto alike = times_of({100'000, 145'000, 90'000});
+  RelayVerdict verdict;
+  std::uint64_t now_ns = 1'000'000'000;
+  verdict.take(slow, kWays, now_ns);
+  EXPECT_TRUE(verdict.is_suspect());
+  EXPECT_FALSE(verdict.is_slow(now_ns)) << "once may be chance";
+  verdict.take(alike, kWays, now_ns);
+  verdict.take(slow, kWays, now_ns);
+  EXPECT_FALSE(verdict.is_slow(now_ns)) << "not in sequence";
+  std::uint64_t hold_ns = RelayVerdict::kShortestNs;
+  verdict.take(slow, kWays, now_ns);
+  for (int turn = 0; turn < 10; ++turn) {
+    EXPECT_TRUE(verdict.is_slow(now_ns + hold_ns - 1));
+    EXPECT_FALSE(verdict.is_slow(now_ns + hold_ns));
+    now_ns += hold_ns;
+    hold_ns = std::min(2 * hold_ns, RelayVerdict::kLongestNs);
+    verdict.take(slow, kWays, now_ns);
+    verdict.take(slow, kWays, now_ns);
+  }
+  verdict.take(alike, kWays, now_ns += hold_ns);
+  verdict.take(slow, kWays, now_ns);
+  verdict.take(slow, kWays, now_ns);
+  EXPECT_FALSE(verdict.is_slow(now_ns + RelayVerdict::kShortestNs)) << "from the beginning again";
+}
+
+TEST(RelayVerdict, ShortCalls_SayNothing) {
+  constexpr ChannelWays kWays{2, 2};
+  RelayVerdict verdict;
+  for (int i = 0; i < 4; ++i) verdict.take(times_of({1'000, 15'000, 15'000}), kWays, 1);
+  EXPECT_FALSE(verdict.is_suspect());
+  EXPECT_FALSE(verdict.is_slow(1));
 }
 
 }  // namespace

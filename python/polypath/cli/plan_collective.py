@@ -163,7 +163,7 @@ def heading(planned: dict[str, Any], topology: dict[str, Any]) -> list[str]:
             f"gpu{relay['gpu']} ({100 * relay['share']:.1f} %, {figure(relay['gbps'])} GB/s)"
             for relay in planned["relays"]
         )
-        lines.append(f"copies over idle GPUs as well: {over}")
+        lines.append(f"over idle GPUs as well: {over}")
     if planned["order"]:
         is_tree = planned["sum_order"] == "tree"
         same = "" if planned["rank_order"] or is_tree else ", which is not the order of ranks"

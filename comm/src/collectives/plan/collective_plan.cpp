@@ -46,6 +46,8 @@ constexpr std::uint64_t kPublishedChunks = 8;
 /// 1.1 times what is predicted on 2 x H200, a reduce_scatter up to 1.3 times. On 4 x H200, where
 /// the CPU's calls are the limit, an allreduce took 1.5 times as long.
 constexpr double kCopiesMustReach = 0.87;
+/// What uses idle GPUs has to promise this much against kernels that do without.
+constexpr double kRelayedFlatMustReach = 0.9;
 /// Through host memory, where kernels go as well.
 constexpr double kHostTreesMustReach = 0.92;
 /// Less where only a small part of a message runs so, over links that no switch shares out.
@@ -172,6 +174,7 @@ class PlanMaker {
       case Algorithm::cells: return weigh_cells();
       case Algorithm::lines: return weigh_lines();
       case Algorithm::flat: return weigh_flat();
+      case Algorithm::relayed_flat: return weigh_relayed_flat();
       case Algorithm::pairwise: return weigh_rotation();
       case Algorithm::relayed: return weigh_relayed();
       case Algorithm::host_trees: return weigh_host_trees();
@@ -206,6 +209,17 @@ class PlanMaker {
   Evaluation weigh_flat() const {
     if (!no_kernels_.empty()) return {Algorithm::flat, 0, {}, {}, 0, 1, no_kernels_};
     return of_kernel(Algorithm::flat, flat_cost(node_, request_, options_.max_blocks));
+  }
+
+  Evaluation weigh_relayed_flat() const {
+    std::string reason = no_kernels_.empty()
+                             ? why_no_relayed_kernels(node_, request_, options_.max_blocks)
+                             : no_kernels_;
+    if (reason.empty() && !options_.relayed_kernels)
+      reason = "the ranks share no memory of idle GPUs";
+    if (!reason.empty()) return {Algorithm::relayed_flat, 0, {}, {}, 0, 1, reason};
+    return of_kernel(Algorithm::relayed_flat,
+                     relayed_flat_cost(node_, request_, options_.max_blocks));
   }
 
   Evaluation weigh_rotation() const {
@@ -396,6 +410,7 @@ class PlanMaker {
 
   /// What part of another's time it has to promise to be taken before it.
   [[nodiscard]] double must_reach(Algorithm algorithm) const {
+    if (algorithm == Algorithm::relayed_flat) return kRelayedFlatMustReach;
     if (runs_by_kernels(algorithm)) return 1;
     const bool is_switched = std::ranges::any_of(
         node_.links, [](const Link& link) { return link.type == LinkType::nvswitch; });
@@ -432,6 +447,8 @@ class PlanMaker {
     plan_.lanes = best->lanes;
     if (best->algorithm == Algorithm::relayed)
       plan_.relays = relay_shares(node_, request_, best->chunk_bytes);
+    if (best->algorithm == Algorithm::relayed_flat)
+      plan_.relays = relay_shares_of_kernels(node_, request_);
     plan_.host_count = best->host_count;
     plan_.chunk_bytes = best->chunk_bytes;
     plan_.chunks = best->chunks > 0 ? best->chunks : chunks_of(*best);
@@ -472,8 +489,10 @@ class PlanMaker {
       else if (entry.us >= taken.us)
         reason = fmt::format("{:.2f} times as long", entry.us / taken.us);
       else
-        reason = fmt::format("{:.2f} times as long, but what runs by copies has to promise {:.2f}",
-                             entry.us / taken.us, must_reach(entry.algorithm));
+        reason = fmt::format("{:.2f} times as long, but what {} has to promise {:.2f}",
+                             entry.us / taken.us,
+                             runs_by_kernels(entry.algorithm) ? "uses idle GPUs" : "runs by copies",
+                             must_reach(entry.algorithm));
     }
   }
 
@@ -564,7 +583,8 @@ CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePl
     case Algorithm::none:
     case Algorithm::cells:
     case Algorithm::lines:
-    case Algorithm::flat: break;
+    case Algorithm::flat:
+    case Algorithm::relayed_flat: break;
   }
   throw InvalidArgument(fmt::format("{} has no schedule of copies", to_string(plan.algorithm)));
 }

@@ -67,6 +67,8 @@ struct CollectiveOptions {
   /// Whether lines of 128 bytes come whole between all ranks, and there is memory for them: what a
   /// communicator finds out, and a plan without one expects of NVLink.
   bool lines = true;
+  /// Whether kernels may send over idle GPUs: what a communicator finds out.
+  bool relayed_kernels = true;
   bool copies = true;  ///< whether what runs by copies may be taken without being asked for
   /// Say why, for people: bounds, the ring, and the other candidates; the choice is the same. It
   /// takes milliseconds, so a caller that only runs the plan sets false.
@@ -90,7 +92,7 @@ struct CollectivePlan {
   std::uint64_t host_count = 0;   ///< of mixed: the last elements, which go by copies
   std::uint64_t chunk_bytes = 0;  ///< of what runs by copies
   int chunks = 0;
-  std::vector<RelayShare> relays = {};  ///< of relayed
+  std::vector<RelayShare> relays = {};  ///< of what goes over idle GPUs
   std::vector<CollectiveStage> stages;
   double predicted_us = 0;
   double bus_gbps = 0;             ///< predicted

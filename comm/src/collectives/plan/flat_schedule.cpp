@@ -388,12 +388,6 @@ double relay_gbps(const Node& node, const CollectiveRequest& request, int relay)
   return slowest;
 }
 
-/// What a relay adds between two ranks: a link of a rank with it carries what that rank exchanges
-/// with all others, one between ranks only theirs.
-double relay_rate(const Node& node, const CollectiveRequest& request, int relay) {
-  return relay_gbps(node, request, relay) / (request.ranks() - 1);
-}
-
 /// The bytes of the largest slice.
 std::uint64_t slice_bytes(const CollectiveRequest& request) {
   if (request.by_parts()) return request.count * size_of(request.type);
@@ -464,6 +458,10 @@ std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& 
   const double us = plain_us + value_us * direct_gbps / gbps;
   for (RelayShare& entry : shares) entry.share = us * entry.gbps / hops * kBytesPerGbpsUs / bytes;
   return shares;
+}
+
+double relay_rate(const Node& node, const CollectiveRequest& request, int relay) {
+  return relay_gbps(node, request, relay) / (request.ranks() - 1);
 }
 
 double relay_gain(const Node& node, const CollectiveRequest& request) {

@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "base/units.hpp"
+#include "collectives/channel_ways.h"
 #include "collectives/plan/islands.hpp"
+#include "collectives/plan/schedules.hpp"
 #include "topology/default_graph.hpp"
 
 namespace polypath {
@@ -54,6 +56,11 @@ constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
 /// at 4 MiB, and within 3 % of 64 KiB from 16 MiB on).
 constexpr std::uint64_t kMinSlot = 4 * kKiB;
 constexpr std::uint64_t kMaxSlot = 32 * kKiB;
+/// Over relays tiles are smaller: links are slower, and a channel begins and ends with a tile that
+/// is on one hop alone (simulated mesh: of 8 KiB best at 4 and 16 MiB, of 16 KiB from 64 MiB on).
+constexpr std::uint64_t kTilesOverRelays = 8;
+constexpr std::uint64_t kMinRelayedSlot = 8 * kKiB;
+constexpr std::uint64_t kMaxRelayedSlot = 16 * kKiB;
 
 /// What a stage of channels takes next to its bytes, its fence and its flag: blocks meet, and a
 /// tile waits for its turn (2 x H200: a call of one stage takes 12.0 us, of two 15.6, by cells
@@ -75,12 +82,18 @@ MemoryId near_host(const Node& node, MemoryId gpu) {
   return MemoryId::host(node.gpus[static_cast<std::size_t>(gpu.index)].numa);
 }
 
-/// How many bytes each rank sends to each other one, in one stage.
+ChannelWays ways_of(const CollectiveRequest& request, const std::vector<int>& relays) {
+  return {static_cast<std::uint32_t>(request.ranks()), static_cast<std::uint32_t>(relays.size())};
+}
+
+/// How many bytes each rank sends to each other one, in one stage. `relays`: GPUs over which a part
+/// goes.
 class Traffic {
  public:
-  Traffic(const Node& node, const CollectiveRequest& request)
+  Traffic(const Node& node, const CollectiveRequest& request, std::vector<int> relays)
       : node_(node),
         request_(request),
+        relays_(std::move(relays)),
         by_host_(!why_no_peer_access(node, request).empty()),
         links_(node.links.size(), 0) {
     const auto ranks = request.gpus.size();
@@ -92,15 +105,20 @@ class Traffic {
     const auto gpu = [&](int rank) {
       return MemoryId::gpu(request_.gpus[static_cast<std::size_t>(rank)]);
     };
-    const auto add = [&](MemoryId begin, MemoryId end) {
-      links_[static_cast<std::size_t>(node_.find_link(begin, end).value())] += bytes;
+    const auto add = [&](MemoryId begin, MemoryId end, double part) {
+      links_[static_cast<std::size_t>(node_.find_link(begin, end).value())] += part;
     };
     if (by_host_) {
       const MemoryId host = near_host(node_, gpu(to));
-      add(gpu(from), host);
-      add(host, gpu(to));
+      add(gpu(from), host, bytes);
+      add(host, gpu(to), bytes);
     } else {
-      add(gpu(from), gpu(to));
+      const double each = bytes / ways_of(request_, relays_).period();
+      add(gpu(from), gpu(to), each * (request_.ranks() - 1));
+      for (const int relay : relays_) {
+        add(gpu(from), MemoryId::gpu(relay), each);
+        add(MemoryId::gpu(relay), gpu(to), each);
+      }
     }
     out_[static_cast<std::size_t>(from)] += bytes;
     in_[static_cast<std::size_t>(to)] += bytes;
@@ -133,6 +151,7 @@ class Traffic {
  private:
   const Node& node_;
   const CollectiveRequest& request_;
+  std::vector<int> relays_;
   bool by_host_;
   LinkBytes links_;
   std::vector<double> out_;
@@ -142,8 +161,9 @@ class Traffic {
 /// Slices to their owners (`to_owners`), or from them. Of a rooted operation the others are owners,
 /// and the root is the other end of one stage (`rooted`): broadcast deals slices out, reduce
 /// collects them.
-Traffic slices(const Node& node, const CollectiveRequest& request, bool to_owners, bool rooted) {
-  Traffic traffic(node, request);
+Traffic slices(const Node& node, const CollectiveRequest& request, const std::vector<int>& relays,
+               bool to_owners, bool rooted) {
+  Traffic traffic(node, request, relays);
   const bool is_broadcast = request.op == CollectiveOp::broadcast;
   const bool has_root = is_broadcast || request.op == CollectiveOp::reduce;
   const double slice = static_cast<double>(request.bytes()) /
@@ -168,8 +188,9 @@ struct NamedTraffic {
 };
 
 /// In one stage each rank gets everything from where it is.
-std::vector<NamedTraffic> pushed(const Node& node, const CollectiveRequest& request) {
-  Traffic traffic(node, request);
+std::vector<NamedTraffic> pushed(const Node& node, const CollectiveRequest& request,
+                                 const std::vector<int>& relays) {
+  Traffic traffic(node, request, relays);
   const auto bytes = static_cast<double>(request.bytes());
   for (int from = 0; from < request.ranks(); ++from)
     for (int to = 0; to < request.ranks(); ++to) {
@@ -184,24 +205,24 @@ std::vector<NamedTraffic> pushed(const Node& node, const CollectiveRequest& requ
 
 /// Operations by parts have one stage, the others one or two.
 std::vector<NamedTraffic> stages_of(const Node& node, const CollectiveRequest& request,
-                                    int stages) {
-  if (stages == 1 && !request.by_parts()) return pushed(node, request);
+                                    const std::vector<int>& relays, int stages) {
+  if (stages == 1 && !request.by_parts()) return pushed(node, request, relays);
+  const auto dealt = [&](bool to_owners, bool rooted) {
+    return slices(node, request, relays, to_owners, rooted);
+  };
   const NamedTraffic scatter_sums{"reduce-scatter", "slices to their owners, who sum in rank order",
-                                  slices(node, request, true, false)};
-  const NamedTraffic gather{"all-gather", "owners' slices to all",
-                            slices(node, request, false, false)};
+                                  dealt(true, false)};
+  const NamedTraffic gather{"all-gather", "owners' slices to all", dealt(false, false)};
   switch (request.op) {
     case CollectiveOp::allreduce: return {scatter_sums, gather};
     case CollectiveOp::reduce_scatter: return {scatter_sums};
     case CollectiveOp::all_gather: return {gather};
     case CollectiveOp::broadcast:
-      return {{"scatter", "the root's slices to their owners", slices(node, request, true, true)},
-              gather};
+      return {{"scatter", "the root's slices to their owners", dealt(true, true)}, gather};
     case CollectiveOp::reduce:
-      return {scatter_sums,
-              {"gather", "owners' sums to the root", slices(node, request, false, true)}};
+      return {scatter_sums, {"gather", "owners' sums to the root", dealt(false, true)}};
     case CollectiveOp::all_to_all:
-      return {{"exchange", "each rank's part to each", slices(node, request, true, false)}};
+      return {{"exchange", "each rank's part to each", dealt(true, false)}};
   }
   return {};
 }
@@ -333,33 +354,40 @@ Drain drain_by_host_cache(const Node& node, const LinkBytes& bytes) {
   return slowest;
 }
 
-/// Fills in stages and time of a kernel that is launched so; `hop_us` of each stage next to its
-/// bytes.
+/// How a kernel's bytes go.
+struct Wire {
+  double hop_us = 0;  ///< of each stage next to its bytes
+  double factor = 1;  ///< bytes on the wire, for each one
+  bool by_host_cache = false;
+  std::vector<int> relays = {};
+};
+
+/// Fills in stages and time of a kernel that is launched so.
 KernelCost cost_of(const Node& node, const CollectiveRequest& request, KernelPlan kernel,
-                   double hop_us, double factor, bool by_host_cache = false) {
+                   const Wire& how) {
   const auto wire = [&](const Traffic& traffic) {
-    return by_host_cache ? drain_by_host_cache(node, traffic.links())
-                         : drain(node, traffic.links(), node.costs.switch_share);
+    return how.by_host_cache ? drain_by_host_cache(node, traffic.links())
+                             : drain(node, traffic.links(), node.costs.switch_share);
   };
   KernelCost cost;
   cost.kernel = kernel;
-  Traffic all(node, request);
-  for (const NamedTraffic& stage : stages_of(node, request, kernel.stages)) {
+  Traffic all(node, request, how.relays);
+  for (const NamedTraffic& stage : stages_of(node, request, how.relays, kernel.stages)) {
     all.add(stage.traffic);
     cost.stages.push_back(stage.traffic.stage(stage.name, stage.moves, wire(stage.traffic)));
-    cost.stages.back().us *= factor;
+    cost.stages.back().us *= how.factor;
   }
   cost.links = all.links();
-  cost.start_us = node.costs.kernel_start_us + kernel.stages * hop_us;
+  cost.start_us = node.costs.kernel_start_us + kernel.stages * how.hop_us;
   cost.us = cost.start_us + bytes_us(node, all, wire(all).us, static_cast<double>(request.bytes()),
-                                     kernel.blocks, factor);
+                                     kernel.blocks, how.factor);
   return cost;
 }
 
-/// Blocks that fill the links in one direction.
+/// Blocks that fill the ranks' own links in one direction.
 int filling_blocks(const Node& node, const CollectiveRequest& request, int stages) {
-  Traffic all(node, request);
-  for (const NamedTraffic& stage : stages_of(node, request, stages)) all.add(stage.traffic);
+  Traffic all(node, request, {});
+  for (const NamedTraffic& stage : stages_of(node, request, {}, stages)) all.add(stage.traffic);
   const double wire = drain(node, all.links(), node.costs.switch_share).us;
   const double out_gbps = wire > 0 ? all.max_out() / (wire * kBytesPerGbpsUs) : 0;
   return static_cast<int>(std::bit_ceil(
@@ -383,6 +411,12 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                     request.by_parts() ? 1 : requested.stages};
   const bool by_host = !why_no_peer_access(node, request).empty();
   if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
+  std::vector<int> relays;
+  if (algorithm == Algorithm::relayed_flat) {
+    relays = relays_of_kernels(node, request);
+    const auto period = static_cast<int>(ways_of(request, relays).period());
+    kernel.blocks = std::max(1, kernel.blocks / period) * period;
+  }
   // `gbps`: of a block.
   const auto with_few_blocks = [&](KernelCost cost, double gbps) {
     const int enough = std::min(requested.blocks, kManyBlocks);
@@ -391,20 +425,25 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
     return cost;
   };
   if (algorithm == Algorithm::cells)
-    return with_few_blocks(cost_of(node, request, kernel, by_host ? kHostHopUs : node.costs.flag_us,
-                                   kCellBytesAByte, by_host),
-                           kCellBlockGbps);
+    return with_few_blocks(
+        cost_of(node, request, kernel,
+                {by_host ? kHostHopUs : node.costs.flag_us, kCellBytesAByte, by_host}),
+        kCellBlockGbps);
   if (algorithm == Algorithm::lines)
     return with_few_blocks(
-        cost_of(node, request, kernel, node.costs.flag_us + kLineTurnUs, kLineBytesAByte),
+        cost_of(node, request, kernel, {node.costs.flag_us + kLineTurnUs, kLineBytesAByte}),
         kLineBlockGbps);
-  const std::uint64_t tile = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
+  const std::uint64_t part = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes =
-      std::clamp(std::bit_ceil(std::max<std::uint64_t>(tile, 1)), kMinSlot, kMaxSlot);
-  const double hop_us =
+      relays.empty()
+          ? std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot, kMaxSlot)
+          : std::clamp(std::bit_floor(part / kTilesOverRelays), kMinRelayedSlot, kMaxRelayedSlot);
+  double hop_us =
       by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs;
-  return with_few_blocks(cost_of(node, request, kernel, hop_us, 1, by_host), kFlatBlockGbps);
+  if (!relays.empty()) hop_us += node.costs.flag_us;  // a tile is loaded from another GPU
+  return with_few_blocks(cost_of(node, request, kernel, {hop_us, 1, by_host, relays}),
+                         kFlatBlockGbps);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
@@ -424,6 +463,40 @@ KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int ma
   if (!request.by_parts() && !lines_hold(request, 1)) return cost(2);
   if (!request.by_parts() && !lines_hold(request, 2)) return cost(1);
   return best_stages(request, cost);
+}
+
+std::vector<int> relays_of_kernels(const Node& node, const CollectiveRequest& request) {
+  std::vector<int> relays = usable_relays(node, request);
+  if (relays.size() > kMaxRelays) relays.resize(kMaxRelays);
+  return relays;
+}
+
+std::vector<RelayShare> relay_shares_of_kernels(const Node& node,
+                                                const CollectiveRequest& request) {
+  const std::vector<int> relays = relays_of_kernels(node, request);
+  std::vector<RelayShare> shares;
+  for (const int gpu : relays)
+    shares.push_back(
+        {gpu, relay_rate(node, request, gpu), 1.0 / ways_of(request, relays).period()});
+  return shares;
+}
+
+std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& request,
+                                   int max_blocks) {
+  std::string reason = why_no_peer_access(node, request);
+  if (reason.empty()) reason = why_no_relays(node, request);
+  if (!reason.empty()) return reason;
+  const auto period = static_cast<int>(ways_of(request, relays_of_kernels(node, request)).period());
+  if (max_blocks > 0 && max_blocks < period)
+    return fmt::format("{} blocks are allowed, and there are {} ways", max_blocks, period);
+  return {};
+}
+
+KernelCost relayed_flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+  return best_stages(request, [&](int stages) {
+    return kernel_cost(node, request, Algorithm::relayed_flat, {kMaxFlatBlocks, 0, stages},
+                       max_blocks);
+  });
 }
 
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {

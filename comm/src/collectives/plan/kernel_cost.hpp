@@ -5,6 +5,9 @@
 //   lines   T = kernel_start + stages * (flag + turn) + max(wire, memory) * 16 / 15
 //   flat    T = kernel_start + stages * (fence + flag) + max(wire, memory)
 //
+//   relayed-flat   as flat, with stages * (fence + 2 flag): a link carries its part of the channels
+//           (channel_ways.h)
+//
 // One stage: each rank gets all from where it is; two: slices to their owners, and from them. The
 // operations by parts have one; of the others the better number is taken.
 //
@@ -52,6 +55,15 @@ std::string why_no_lines(const Node& node, const CollectiveRequest& request);
 /// Whether the pieces of a call in this number of stages fit in the memory of lines.
 bool lines_hold(const CollectiveRequest& request, int stages);
 
+/// The idle GPUs over which kernels send: those of usable_relays(), and no more than they serve.
+std::vector<int> relays_of_kernels(const Node& node, const CollectiveRequest& request);
+/// How a message is shared out then.
+std::vector<RelayShare> relay_shares_of_kernels(const Node& node, const CollectiveRequest& request);
+/// Why kernels cannot send over idle GPUs; empty when they can. `max_blocks` 0: as many as are
+/// best.
+std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& request,
+                                   int max_blocks);
+
 struct KernelCost {
   double us = 0;
   double start_us = 0;  ///< of that what its bytes do not take
@@ -64,6 +76,8 @@ KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int ma
 /// why_no_lines() must be empty.
 KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+/// why_no_relayed_kernels() must be empty.
+KernelCost relayed_flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 /// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks (as many
 /// of them as there may be) and stages.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,

@@ -28,6 +28,9 @@ struct RelayShare {
 };
 std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request,
                                      std::uint64_t chunk_bytes);
+/// What a relay adds between two ranks, GB/s: a link of a rank with it carries what that rank
+/// exchanges with all others, one between ranks only theirs.
+double relay_rate(const Node& node, const CollectiveRequest& request, int relay);
 /// How many times the rate of the links between the ranks that is.
 double relay_gain(const Node& node, const CollectiveRequest& request);
 /// Why there are none; empty where there are.

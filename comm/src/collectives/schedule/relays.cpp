@@ -5,7 +5,6 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "core/load_monitor.hpp"
 #include "driver/check.hpp"
 #include "driver/context_guard.hpp"
 #include "exec/devices.hpp"
@@ -76,64 +75,27 @@ CUevent Relay::event(std::size_t place) {
 
 bool Relay::is_alive() const noexcept { return !devices_.has_failed(gpu_) && devices_.alive(gpu_); }
 
-Relays::Relays(const RelaySource& source, const Communicator& communicator,
-               const SymmetricMemory& scratch, std::vector<int> gpus, std::uint64_t bytes)
-    : source_(source),
+Relays::Relays(Devices& devices, const Communicator& communicator, const SymmetricMemory& scratch,
+               RelayLoad& load, std::uint64_t bytes)
+    : devices_(devices),
       comm_(communicator),
       scratch_(scratch),
-      gpus_(std::move(gpus)),
+      load_(load),
       bytes_(bytes),
-      ready_(gpus_.size()) {}
+      ready_(load.gpus().size()) {}
 
 void Relays::prepare() {
   if (std::exchange(has_begun_, true)) return;
   preparing_.add([this] {
-    for (std::size_t i = 0; i < gpus_.size(); ++i) try {
-        auto relay = std::make_unique<Relay>(*source_.devices, comm_, scratch_, gpus_[i], bytes_);
+    const std::vector<int>& gpus = load_.gpus();
+    for (std::size_t i = 0; i < gpus.size(); ++i) try {
+        auto relay = std::make_unique<Relay>(devices_, comm_, scratch_, gpus[i], bytes_);
         const std::lock_guard lock(mutex_);
         ready_[i] = std::move(relay);
       } catch (const Error& error) {
-        log_info("collectives do without gpu{} as a relay: {}", gpus_[i], error.what());
+        log_info("collectives do without gpu{} as a relay: {}", gpus[i], error.what());
       }
   });
-}
-
-std::uintptr_t Relays::key() const noexcept {
-  return static_cast<std::uintptr_t>(scratch_.address(0));  // no other communicator's
-}
-
-bool Relays::watches_load() const noexcept {
-  return source_.load != nullptr && source_.load->is_on();
-}
-
-std::uint64_t Relays::now_ns() const { return watches_load() ? source_.load->now_ns() : 0; }
-
-struct Relays::Look {
-  LoadLook load;
-  Tolerance waits;
-};
-
-Relays::Look Relays::look(double predicted_us, double without_us, CUstream stream) {
-  if (!watches_load()) return {};
-  LoadLook load = source_.load->look(LoadMonitor::stream_key(stream, comm_.gpu()));
-  load.streams.push_back(key());
-  return {std::move(load), tolerance(predicted_us, without_us, static_cast<int>(gpus_.size()))};
-}
-
-bool Relays::is_loaded(int gpu, const Look& look) {
-  if (!watches_load()) return false;
-  const Node& node = comm_.node();
-  bool is_any = false;  // all links are asked for: a loaded one is probed again only then
-  for (int rank = 0; rank < comm_.size(); ++rank) {
-    if (rank == comm_.rank()) continue;
-    const auto in = node.find_link(MemoryId::gpu(comm_.gpu()), MemoryId::gpu(gpu));
-    const auto out = node.find_link(MemoryId::gpu(gpu), MemoryId::gpu(comm_.gpu_of(rank)));
-    if (!in || !out) continue;
-    const Route route{RouteKind::via_gpu, MemoryId::gpu(gpu), {*in, *out}};
-    const bool is_now = source_.load->is_loaded(route, look.waits, look.load);
-    is_any = is_any || is_now || source_.load->is_occupied_by_others(route, look.waits, look.load);
-  }
-  return is_any;
 }
 
 bool Relays::are_ready() {
@@ -143,17 +105,10 @@ bool Relays::are_ready() {
   });
 }
 
-bool Relays::are_loaded(double predicted_us, double without_us, CUstream stream) {
-  const Look now = look(predicted_us, without_us, stream);
-  bool is_any = false;
-  for (const int gpu : gpus_) is_any = is_loaded(gpu, now) || is_any;
-  return is_any;
-}
-
-std::vector<Relay*> Relays::for_call(double predicted_us, double without_us, CUstream stream) {
-  std::vector<Relay*> usable(gpus_.size(), nullptr);
-  const Look now = look(predicted_us, without_us, stream);
-  for (std::size_t i = 0; i < gpus_.size(); ++i) {
+std::vector<Relay*> Relays::for_call(const RelayLoad::Times& times, CUstream stream) {
+  std::vector<Relay*> usable(size(), nullptr);
+  const std::vector<bool> loaded = load_.loaded(times, stream);
+  for (std::size_t i = 0; i < usable.size(); ++i) {
     {
       const std::lock_guard lock(mutex_);
       usable[i] = ready_[i].get();
@@ -162,50 +117,11 @@ std::vector<Relay*> Relays::for_call(double predicted_us, double without_us, CUs
     if (!usable[i]->is_alive()) {
       lose(*usable[i]);
       usable[i] = nullptr;
-    } else if (is_loaded(gpus_[i], now)) {
+    } else if (loaded[i]) {
       usable[i] = nullptr;
     }
   }
   return usable;
-}
-
-std::unique_ptr<MonitoredIssue> Relays::issue(const Traffic& traffic, CUstream stream) noexcept {
-  if (!watches_load() || traffic.parts.empty()) return nullptr;
-  try {
-    const Node& node = comm_.node();
-    const MemoryId own = MemoryId::gpu(comm_.gpu());
-    MonitoredTraffic noted;
-    noted.from = own;
-    noted.staged = MemoryId::gpu(gpus_.front());
-    noted.direct_bytes = traffic.direct_bytes;
-    noted.predicted_us = traffic.predicted_us;
-    noted.without_us = traffic.without_us;
-    const auto add = [&](MemoryId from, MemoryId to, std::uint64_t bytes) {
-      const auto link = node.find_link(from, to);
-      if (!link) return;
-      const auto known = std::ranges::find(noted.links, *link, &MonitoredTraffic::OnLink::link);
-      if (known == noted.links.end())
-        noted.links.push_back({*link, bytes});
-      else
-        known->bytes += bytes;
-    };
-    for (const Traffic::Part& part : traffic.parts) {
-      const MemoryId relay = MemoryId::gpu(gpus_[static_cast<std::size_t>(part.relay)]);
-      add(own, relay, part.bytes);
-      add(relay, MemoryId::gpu(comm_.gpu_of(part.rank)), part.bytes);
-      noted.staged_bytes += part.bytes;
-    }
-    for (const MonitoredTraffic::OnLink& on : noted.links) {
-      const Link& link = node.links[static_cast<std::size_t>(on.link)];
-      noted.begun_us = std::max(noted.begun_us, 2 * transfer_us(traffic.first_bytes, link.gbps));
-    }
-    noted.begun_us = std::min(noted.begun_us, traffic.predicted_us / 2);
-    noted.copies = std::max(1, traffic.copies / static_cast<int>(noted.links.size()));
-    return begin_monitored(*source_.load, noted, key(), stream,
-                           LoadMonitor::Sampled::relayed_collective);
-  } catch (const std::exception&) {
-    return nullptr;  // it is not noted
-  }
 }
 
 void Relays::lose(Relay& relay) noexcept {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/task_queue.hpp"
-#include "collectives/monitored_issue.hpp"
+#include "collectives/relay_load.hpp"
 #include "comm/communicator.hpp"
 #include "driver/resources.hpp"
 #include "exec/staging_memory.hpp"
@@ -20,13 +20,6 @@
 namespace polypath {
 
 class Devices;
-class LoadMonitor;
-
-/// What relays stand on. Both must outlive the collectives.
-struct RelaySource {
-  Devices* devices = nullptr;   ///< null: there are no relays
-  LoadMonitor* load = nullptr;  ///< null: no load is known
-};
 
 /// One that is ready. One thread at a time.
 class Relay {
@@ -72,64 +65,32 @@ class Relay {
 /// All of a rank. One thread at a time.
 class Relays {
  public:
-  /// `gpus`: as this process numbers them, in the order of the schedules' relays. All must outlive
-  /// it.
-  Relays(const RelaySource& source, const Communicator& communicator,
-         const SymmetricMemory& scratch, std::vector<int> gpus, std::uint64_t bytes);
+  /// The GPUs of `load`, in the order of the schedules' relays. All must outlive it.
+  Relays(Devices& devices, const Communicator& communicator, const SymmetricMemory& scratch,
+         RelayLoad& load, std::uint64_t bytes);
 
   /// Begins to make them ready in the background, the first time.
   void prepare();
   /// Waits until nothing is left to prepare.
   void wait() { preparing_.wait(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::size_t size() const noexcept { return gpus_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return load_.gpus().size(); }
 
   /// The relays that a call on `stream` uses, by index; null: not ready, lost, or loaded by others.
-  /// `predicted_us`, `without_us`: of the call, with relays and without.
-  std::vector<Relay*> for_call(double predicted_us, double without_us, CUstream stream);
+  std::vector<Relay*> for_call(const RelayLoad::Times& times, CUstream stream);
   /// Whether all are ready, and none is lost.
   [[nodiscard]] bool are_ready();
-  /// Whether one is loaded by others than this communicator. Throws std::bad_alloc.
-  [[nodiscard]] bool are_loaded(double predicted_us, double without_us, CUstream stream);
-  /// The clock of loads; 0 where none is known.
-  [[nodiscard]] std::uint64_t now_ns() const;
-
-  /// What this rank sends in a call.
-  struct Traffic {
-    struct Part {
-      int relay = 0;  ///< its index
-      int rank = 0;   ///< to which it sends
-      std::uint64_t bytes = 0;
-    };
-    std::vector<Part> parts;  ///< over relays
-    std::uint64_t direct_bytes = 0;
-    int copies = 0;                 ///< over relays
-    std::uint64_t first_bytes = 0;  ///< of the first copy over one; 0: it waits for no other rank
-    // The call's, with relays and without:
-    double predicted_us = 0;
-    double without_us = 0;
-  };
-  /// Notes a call on `stream` that is issued now. Null: nothing is noted.
-  std::unique_ptr<MonitoredIssue> issue(const Traffic& traffic, CUstream stream) noexcept;
-  /// Whether loads are known.
-  [[nodiscard]] bool watches_load() const noexcept;
+  /// Their use by others.
+  [[nodiscard]] RelayLoad& load() noexcept { return load_; }
 
   /// It failed: no later call uses it.
   void lose(Relay& relay) noexcept;
 
  private:
-  /// A call on `stream`, and how long it may wait.
-  struct Look;
-  [[nodiscard]] Look look(double predicted_us, double without_us, CUstream stream);
-  [[nodiscard]] bool is_loaded(int gpu, const Look& look);
-  /// Copies of this communicator have it: no rank of the process takes those of another one for
-  /// load.
-  [[nodiscard]] std::uintptr_t key() const noexcept;
-
-  const RelaySource source_;
+  Devices& devices_;
   const Communicator& comm_;
   const SymmetricMemory& scratch_;
-  const std::vector<int> gpus_;
+  RelayLoad& load_;
   const std::uint64_t bytes_;
   bool has_begun_ = false;
   std::mutex mutex_;

@@ -55,9 +55,8 @@ bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
            schedule.relay_bytes <= relays_->bytes()));
 }
 
-void ScheduleRunner::take_relays(const RelaySource& source, std::vector<int> gpus,
-                                 std::uint64_t bytes) {
-  relays_ = std::make_unique<Relays>(source, comm_, scratch_, std::move(gpus), bytes);
+void ScheduleRunner::take_relays(Devices& devices, RelayLoad& load, std::uint64_t bytes) {
+  relays_ = std::make_unique<Relays>(devices, comm_, scratch_, load, bytes);
 }
 
 CUdeviceptr ScheduleRunner::address_of(const Place& place, const Call& call) const {
@@ -169,16 +168,15 @@ void ScheduleRunner::begin_relays(const CollectiveSchedule& schedule, const Rank
   onward_.clear();
   if (schedule.relays.empty()) return;
   onward_.resize(static_cast<std::size_t>(program.streams));
-  in_use_ = relays_->for_call(call.predicted_us, call.without_us, stream);
+  in_use_ = relays_->for_call({call.predicted_us, call.without_us}, stream);
 }
 
 std::unique_ptr<MonitoredIssue> ScheduleRunner::note_relays(const CollectiveSchedule& schedule,
                                                             const RankProgram& program,
                                                             const Call& call, CUstream stream) {
-  if (schedule.relays.empty() || !relays_->watches_load()) return nullptr;
-  Relays::Traffic traffic;
-  traffic.predicted_us = call.predicted_us;
-  traffic.without_us = call.without_us;
+  if (schedule.relays.empty() || !relays_->load().is_known()) return nullptr;
+  RelayLoad::Traffic traffic;
+  traffic.times = {call.predicted_us, call.without_us};
   for (const RankStep& step : program.steps) {
     const Step& copy = schedule.steps[static_cast<std::size_t>(step.index)];
     if (copy.kind != StepKind::copy || copy.to.buffer == BufferKind::relay ||
@@ -197,7 +195,7 @@ std::unique_ptr<MonitoredIssue> ScheduleRunner::note_relays(const CollectiveSche
       traffic.first_bytes = copy.bytes;
     traffic.parts.push_back({relay, copy.to.owner, copy.bytes});
   }
-  return relays_->issue(traffic, stream);
+  return relays_->load().issue(traffic, stream);
 }
 
 void ScheduleRunner::lose_relay(const Step& step, const std::exception& error) {

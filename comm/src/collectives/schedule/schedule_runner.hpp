@@ -43,8 +43,8 @@ class ScheduleRunner {
   ScheduleRunner(const ScheduleRunner&) = delete;
   ScheduleRunner& operator=(const ScheduleRunner&) = delete;
 
-  /// Takes relays, as this process numbers them, with `bytes` of staging memory on each.
-  void take_relays(const RelaySource& source, std::vector<int> gpus, std::uint64_t bytes);
+  /// Takes relays, those of `load`, with `bytes` of staging memory on each. Both must outlive it.
+  void take_relays(Devices& devices, RelayLoad& load, std::uint64_t bytes);
   /// Null: there are none.
   [[nodiscard]] Relays* relays() const noexcept { return relays_.get(); }
   /// Copies that went over a relay.

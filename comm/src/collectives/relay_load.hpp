@@ -1,0 +1,72 @@
+// What a rank knows of the load of GPUs that are no ranks, and of the links to and from them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/monitored_issue.hpp"
+#include "comm/communicator.hpp"
+
+namespace polypath {
+
+class Devices;
+class LoadMonitor;
+
+/// What relays stand on. Both must outlive the collectives.
+struct RelaySource {
+  Devices* devices = nullptr;   ///< null: there are no relays
+  LoadMonitor* load = nullptr;  ///< null: no load is known
+};
+
+/// One rank's. One thread at a time.
+class RelayLoad {
+ public:
+  /// `load` null: no load is known. `gpus`: as this process numbers them, in the order of plans.
+  /// `key`: of no other communicator; its copies are no load for each other. All must outlive it.
+  RelayLoad(LoadMonitor* load, const Communicator& communicator, std::vector<int> gpus,
+            std::uintptr_t key);
+
+  /// Whether loads are known.
+  [[nodiscard]] bool is_known() const noexcept;
+  /// The clock of loads; 0 where none is known.
+  [[nodiscard]] std::uint64_t now_ns() const;
+  [[nodiscard]] const std::vector<int>& gpus() const noexcept { return gpus_; }
+
+  /// A call, with relays and without, us; 0: unknown.
+  struct Times {
+    double predicted_us = 0;
+    double without_us = 0;
+  };
+  /// Which relays are loaded by others than this communicator, by index. Throws std::bad_alloc.
+  [[nodiscard]] std::vector<bool> loaded(const Times& times, CUstream stream);
+  [[nodiscard]] bool is_any_loaded(const Times& times, CUstream stream);
+
+  /// What this rank sends in a call.
+  struct Traffic {
+    struct Part {
+      int relay = 0;  ///< its index
+      int rank = 0;   ///< to which it sends
+      std::uint64_t bytes = 0;
+    };
+    std::vector<Part> parts;  ///< over relays
+    std::uint64_t direct_bytes = 0;
+    int copies = 0;                 ///< over relays
+    std::uint64_t first_bytes = 0;  ///< of the first copy over one; 0: it waits for no other rank
+    Times times;
+  };
+  /// Notes a call by copies on `stream` that is issued now. Null: nothing is noted.
+  std::unique_ptr<MonitoredIssue> issue(const Traffic& traffic, CUstream stream) noexcept;
+  /// Notes a call by a kernel, which is about to be launched.
+  void note_kernel(const Traffic& traffic) noexcept;
+
+ private:
+  [[nodiscard]] MonitoredTraffic on_links(const Traffic& traffic) const;
+
+  LoadMonitor* const load_;
+  const Communicator& comm_;
+  const std::vector<int> gpus_;
+  const std::uintptr_t key_;
+};
+
+}  // namespace polypath

@@ -1,0 +1,89 @@
+#include "collectives/relay_times.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "driver/check.hpp"
+#include "driver/context_guard.hpp"
+#include "exec/relaxed_capture.hpp"
+
+namespace polypath {
+namespace {
+
+/// Between calls that note their times.
+constexpr std::uint64_t kSampleEveryNs = 1'000'000;
+/// Shorter ones say nothing.
+constexpr std::uint32_t kMinChannelNs = 20'000;
+/// By this much a relay's channels take longer where others use its links. A second hop takes its
+/// time in any case.
+constexpr double kSlower = 1.3;
+constexpr double kSecondHopNs = 20'000;
+
+}  // namespace
+
+void RelayVerdict::take(std::span<const std::uint32_t> ns, const ChannelWays& ways,
+                        std::uint64_t now_ns) {
+  std::uint32_t straight = 0;
+  std::uint32_t relayed = 0;
+  for (std::uint32_t channel = 0; 2 * channel + 1 < ns.size(); ++channel) {
+    std::uint32_t& longest = ways.relay_of(channel) == ChannelWays::kStraight ? straight : relayed;
+    longest = std::max(longest, ns[2 * channel + 1] - ns[2 * channel]);  // words of a clock
+  }
+  if (relayed < kMinChannelNs) return;
+  if (relayed <= kSlower * straight + kSecondHopNs) {
+    suspect_ = false;
+    hold_ns_ = kShortestNs;
+    return;
+  }
+  // Once may be chance.
+  if (!std::exchange(suspect_, true)) return;
+  suspect_ = false;
+  slow_until_ns_ = now_ns + hold_ns_;
+  hold_ns_ = std::min(2 * hold_ns_, kLongestNs);
+}
+
+RelayTimes::RelayTimes(const CudaDriver& driver, CUcontext context, std::size_t channels)
+    : driver_(driver), context_(context), end_(driver, context, CU_EVENT_DISABLE_TIMING) {
+  const CurrentContext current(driver_, context_);
+  void* memory = nullptr;
+  POLYPATH_CHECK(driver_, mem_host_alloc(&memory, 2 * channels * sizeof(std::uint32_t),
+                                         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  ns_ = static_cast<std::uint32_t*>(memory);
+}
+
+RelayTimes::~RelayTimes() {
+  const CurrentContext current(driver_, context_, std::nothrow);
+  POLYPATH_WARN(driver_, mem_free_host(ns_));
+}
+
+bool RelayTimes::is_slow(std::uint64_t now_ns) {
+  look(now_ns);
+  return verdict_.is_slow(now_ns);
+}
+
+std::uint32_t* RelayTimes::begin(std::uint64_t now_ns) {
+  look(now_ns);
+  // A clock that jumped back puts nothing off.
+  const bool is_due = now_ns >= due_ns_ || due_ns_ - now_ns > kSampleEveryNs;
+  if (is_under_way_ || (!is_due && !verdict_.is_suspect())) return nullptr;
+  due_ns_ = now_ns + kSampleEveryNs;
+  return ns_;
+}
+
+void RelayTimes::issued(CUstream stream, const ChannelWays& ways, std::uint32_t channels) {
+  ways_ = ways;
+  channels_ = channels;
+  POLYPATH_CHECK(driver_, event_record(end_.get(), stream));
+  is_under_way_ = true;
+}
+
+void RelayTimes::look(std::uint64_t now_ns) {
+  if (!is_under_way_) return;
+  const RelaxedCapture relaxed(driver_);
+  const CUresult result = driver_.event_query(end_.get());
+  if (result == CUDA_ERROR_NOT_READY) return;
+  is_under_way_ = false;
+  if (result == CUDA_SUCCESS) verdict_.take({ns_, std::size_t{2} * channels_}, ways_, now_ns);
+}
+
+}  // namespace polypath
