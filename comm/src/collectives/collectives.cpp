@@ -424,7 +424,8 @@ void Collectives::agree_on_relays() {
     if (own_gpu == own.end()) continue;
     const auto number = static_cast<int>(own_gpu - own.begin());
     try {
-      if (options_.relays.devices->may_stage(number, kRelayBytes) == StagingReason::allowed)
+      if (options_.relays.devices->may_stage(number, std::max(kRelayBytes, kRelayMemory)) ==
+          StagingReason::allowed)
         local[i] = number;
     } catch (const Error& error) {
       log_info("gpu{} is no relay of collectives: {}", number, error.what());
@@ -453,10 +454,11 @@ void Collectives::reserve_relays() {
   while (layout.bytes() > kRelayMemory && layout.slot_bytes / 2 >= kMinRelaySlotBytes)
     layout.slot_bytes = layout.slot_bytes / 2 / kScratchGranule * kScratchGranule;
   relay_slot_bytes_ = layout.slot_bytes;
-  relay_memory_ = comm_.reserve_relays(*options_.relays.devices, std::move(gpus), layout.bytes());
+  relay_memory_ = comm_.reserve_relays(*options_.relays.devices, std::move(gpus), layout.bytes(),
+                                       2 * shape_.channels * sizeof(std::uint32_t));
   if (relay_memory_ == nullptr || !relay_load_->is_known()) return;
   try {
-    relay_times_.emplace(comm_.driver(), comm_.context(), shape_.channels);
+    relay_times_.emplace(comm_.driver(), comm_.context());
   } catch (const Error& error) {
     log_info("rank {} does not time idle GPUs: {}", comm_.rank(), error.what());
   }
@@ -519,9 +521,10 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
       !is_free && choice != AlgorithmOverride::lines && choice != AlgorithmOverride::relayed_flat;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;
-  // Slots on relays go with the flags of one scratch.
-  if (!open.scratch) options.relayed_kernels = false;
-  if (!open.scratch) leave_out_rest(request, choice, options);
+  if (!open.scratch) {
+    leave_out_rest(request, choice, options);
+    options.relayed_kernels = false;  // slots on relays go with the flags of one scratch
+  }
   if (runner_ == nullptr) {
     if (needs_copies)
       throw InvalidArgument(
@@ -703,10 +706,13 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
   if (launch.plan.algorithm == Algorithm::relayed_flat) use_relays(launch, args);
   const ChannelWays ways = ways_of(args);
   // Channels that take turns say nothing of their links.
-  if (args.relay_count > 0 && relay_times_ && !is_captured && blocks == args.channels)
-    args.channel_ns = relay_times_->begin(relay_load_->now_ns());
+  if (args.relay_count > 0 && relay_times_ && !is_captured && blocks == args.channels) {
+    auto* const ns = static_cast<std::uint32_t*>(relay_memory_->pinned());
+    if (relay_times_->begin(relay_load_->now_ns(), {ns, std::size_t{2} * args.channels}))
+      args.channel_ns = ns;
+  }
   launch_marked(launch.family, args, blocks, call, launch.how, stream, is_captured);
-  if (args.channel_ns != nullptr) relay_times_->issued(stream, ways, args.channels);
+  if (args.channel_ns != nullptr) relay_times_->issued(stream, ways);
 }
 
 void Collectives::use_relays(const Launch& launch, UnevenArgs& args) {

@@ -26,6 +26,7 @@ void RelayVerdict::take(std::span<const std::uint32_t> ns, const ChannelWays& wa
   std::uint32_t straight = 0;
   std::uint32_t relayed = 0;
   for (std::uint32_t channel = 0; 2 * channel + 1 < ns.size(); ++channel) {
+    if (ns[2 * channel] == 0) continue;
     std::uint32_t& longest = ways.relay_of(channel) == ChannelWays::kStraight ? straight : relayed;
     longest = std::max(longest, ns[2 * channel + 1] - ns[2 * channel]);  // words of a clock
   }
@@ -42,39 +43,28 @@ void RelayVerdict::take(std::span<const std::uint32_t> ns, const ChannelWays& wa
   hold_ns_ = std::min(2 * hold_ns_, kLongestNs);
 }
 
-RelayTimes::RelayTimes(const CudaDriver& driver, CUcontext context, std::size_t channels)
-    : driver_(driver), context_(context), end_(driver, context, CU_EVENT_DISABLE_TIMING) {
-  const CurrentContext current(driver_, context_);
-  void* memory = nullptr;
-  POLYPATH_CHECK(driver_, mem_host_alloc(&memory, 2 * channels * sizeof(std::uint32_t),
-                                         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
-  ns_ = static_cast<std::uint32_t*>(memory);
-}
-
-RelayTimes::~RelayTimes() {
-  const CurrentContext current(driver_, context_, std::nothrow);
-  POLYPATH_WARN(driver_, mem_free_host(ns_));
-}
+RelayTimes::RelayTimes(const CudaDriver& driver, CUcontext context)
+    : driver_(driver), end_(driver, context, CU_EVENT_DISABLE_TIMING) {}
 
 bool RelayTimes::is_slow(std::uint64_t now_ns) {
   look(now_ns);
   return verdict_.is_slow(now_ns);
 }
 
-std::uint32_t* RelayTimes::begin(std::uint64_t now_ns) {
+bool RelayTimes::begin(std::uint64_t now_ns, std::span<std::uint32_t> ns) {
   look(now_ns);
   // A clock that jumped back puts nothing off.
   const bool is_due = now_ns >= due_ns_ || due_ns_ - now_ns > kSampleEveryNs;
-  if (is_under_way_ || (!is_due && !verdict_.is_suspect())) return nullptr;
+  if (is_under_way_ || (!is_due && !verdict_.is_suspect())) return false;
   due_ns_ = now_ns + kSampleEveryNs;
-  return ns_;
+  ns_ = ns;
+  std::ranges::fill(ns_, 0U);
+  return true;
 }
 
-void RelayTimes::issued(CUstream stream, const ChannelWays& ways, std::uint32_t channels) {
+void RelayTimes::issued(CUstream stream, const ChannelWays& ways) noexcept {
   ways_ = ways;
-  channels_ = channels;
-  POLYPATH_CHECK(driver_, event_record(end_.get(), stream));
-  is_under_way_ = true;
+  is_under_way_ = driver_.event_record(end_.get(), stream) == CUDA_SUCCESS;
 }
 
 void RelayTimes::look(std::uint64_t now_ns) {
@@ -83,7 +73,7 @@ void RelayTimes::look(std::uint64_t now_ns) {
   const CUresult result = driver_.event_query(end_.get());
   if (result == CUDA_ERROR_NOT_READY) return;
   is_under_way_ = false;
-  if (result == CUDA_SUCCESS) verdict_.take({ns_, std::size_t{2} * channels_}, ways_, now_ns);
+  if (result == CUDA_SUCCESS) verdict_.take(ns_, ways_, now_ns);
 }
 
 }  // namespace polypath

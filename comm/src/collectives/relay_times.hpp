@@ -24,7 +24,8 @@ class RelayVerdict {
   static constexpr std::uint64_t kShortestNs = 20'000'000;
   static constexpr std::uint64_t kLongestNs = 1'280'000'000;
 
-  /// `ns`: two words a channel, as CollectiveArgs has them.
+  /// `ns`: two words a channel, as CollectiveArgs has them; a channel without tiles notes no first
+  /// one, which is 0.
   void take(std::span<const std::uint32_t> ns, const ChannelWays& ways, std::uint64_t now_ns);
   [[nodiscard]] bool is_slow(std::uint64_t now_ns) const noexcept {
     return now_ns < slow_until_ns_;
@@ -41,30 +42,25 @@ class RelayVerdict {
 /// One rank's. One thread at a time.
 class RelayTimes {
  public:
-  /// For kernels of `context`, of up to `channels` channels. Throws DriverError.
-  RelayTimes(const CudaDriver& driver, CUcontext context, std::size_t channels);
-  ~RelayTimes();
-  RelayTimes(const RelayTimes&) = delete;
-  RelayTimes& operator=(const RelayTimes&) = delete;
+  /// For kernels of `context`. Throws DriverError.
+  RelayTimes(const CudaDriver& driver, CUcontext context);
 
   /// Whether relays are slow; reads what the last noted call has left, if it has ended.
   bool is_slow(std::uint64_t now_ns);
-  /// Where the next call notes its times; null: it does not.
-  std::uint32_t* begin(std::uint64_t now_ns);
-  /// A call that notes its times has been issued on `stream`, of the context.
-  void issued(CUstream stream, const ChannelWays& ways, std::uint32_t channels);
+  /// Whether the next call notes its times in `ns`, pinned memory of two words a channel.
+  bool begin(std::uint64_t now_ns, std::span<std::uint32_t> ns);
+  /// It has been issued on `stream`, of the context.
+  void issued(CUstream stream, const ChannelWays& ways) noexcept;
 
  private:
   void look(std::uint64_t now_ns);
 
   const CudaDriver& driver_;
-  CUcontext context_;
-  std::uint32_t* ns_ = nullptr;  // pinned
+  std::span<std::uint32_t> ns_;  // of the call that notes its times
   Event end_;
   bool is_under_way_ = false;
   std::uint64_t due_ns_ = 0;
   ChannelWays ways_{};
-  std::uint32_t channels_ = 0;
   RelayVerdict verdict_;
 };
 

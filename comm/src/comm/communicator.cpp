@@ -393,8 +393,8 @@ SymmetricMemory Communicator::alloc(std::uint64_t bytes, SymmetricUse use) {
 DeferredMemory& Communicator::defer(std::uint64_t bytes) { return impl_->heap->defer(bytes); }
 
 RelayMemory* Communicator::reserve_relays(Devices& devices, std::vector<int> gpus,
-                                          std::uint64_t bytes) {
-  return impl_->heap->reserve_relays(devices, std::move(gpus), bytes);
+                                          std::uint64_t bytes, std::size_t pinned_bytes) {
+  return impl_->heap->reserve_relays(devices, std::move(gpus), bytes, pinned_bytes);
 }
 
 void Communicator::free(SymmetricMemory&& memory) {

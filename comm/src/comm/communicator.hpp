@@ -139,7 +139,8 @@ class Communicator {
   /// As SymmetricHeap::defer().
   DeferredMemory& defer(std::uint64_t bytes);
   /// As SymmetricHeap::reserve_relays().
-  RelayMemory* reserve_relays(Devices& devices, std::vector<int> gpus, std::uint64_t bytes);
+  RelayMemory* reserve_relays(Devices& devices, std::vector<int> gpus, std::uint64_t bytes,
+                              std::size_t pinned_bytes);
   /// Collective. Work of all ranks that uses the memory must have completed.
   void free(SymmetricMemory&& memory);
   /// Throws InvalidArgument unless the memory is of this communicator; `what` names it.

@@ -26,6 +26,8 @@ static_assert(sizeof(RelayNote) <= sizeof(ControlSegment::Note));
 
 /// Until the thread looks anew, if nothing rings before.
 constexpr std::chrono::seconds kLookForNotes{1};
+/// For notes of others, where ranks have no time limit.
+constexpr std::chrono::hours kLongestWait{24};
 
 void leave(ControlSegment& board, std::size_t relay, const RelayNote& note) noexcept {
   ControlSegment::Note bytes{};
@@ -36,11 +38,12 @@ void leave(ControlSegment& board, std::size_t relay, const RelayNote& note) noex
 }  // namespace
 
 RelayMemory::RelayMemory(SymmetricHeap& heap, Devices& devices, std::vector<int> gpus,
-                         std::uint64_t bytes)
+                         std::uint64_t bytes, std::size_t pinned_bytes)
     : heap_(heap),
       devices_(devices),
       gpus_(std::move(gpus)),
       bytes_(bytes),
+      pinned_bytes_(pinned_bytes),
       addresses_(gpus_.size()),
       imports_(gpus_.size()),
       own_(gpus_.size()) {
@@ -58,13 +61,16 @@ int RelayMemory::owner(std::size_t relay) const noexcept {
 void RelayMemory::want() {
   if (is_stopped_ || state_.load(std::memory_order_acquire) != State::idle) return;
   state_ = State::taking;
-  if (!taking_.add([this] { take(); })) state_ = State::failed;
+  if (taking_.add([this] { take(); })) return;
+  state_ = State::failed;
+  for (std::size_t relay = 0; relay < gpus_.size(); ++relay)
+    if (owner(relay) == heap_.place_.members.rank) leave(*heap_.place_.board, relay, {});
 }
 
 bool RelayMemory::is_ready() const noexcept {
   if (state_.load(std::memory_order_acquire) != State::ready) return false;
   for (const Own& own : own_)
-    if (own.context != nullptr && own.context->is_lost()) return false;
+    if (own.context != nullptr && !own.context->is_there()) return false;
   return std::ranges::none_of(gpus_, [this](int gpu) { return devices_.has_failed(gpu); });
 }
 
@@ -72,6 +78,10 @@ CUdeviceptr RelayMemory::address(std::size_t relay) const {
   if (state_.load(std::memory_order_acquire) != State::ready)
     throw Error("memory on idle GPUs is not there yet");
   return addresses_.at(relay);
+}
+
+void* RelayMemory::pinned() const noexcept {
+  return state_.load(std::memory_order_acquire) == State::ready ? pinned_ : nullptr;
 }
 
 void RelayMemory::stop() noexcept {
@@ -103,11 +113,15 @@ bool RelayMemory::take_all() {
       throw;
     }
   }
+  const auto until = std::chrono::steady_clock::now() +
+                     std::min<std::chrono::milliseconds>(place.limit->load(), kLongestWait);
   for (std::size_t relay = 0; relay < gpus_.size();) {
     const std::uint32_t heard = board.bell();
     if (is_stopped_ || board.aborted() || board.departures() > 0) return false;
     const auto bytes = board.relay_note(relay);
     if (!bytes) {
+      if (std::chrono::steady_clock::now() > until)
+        throw Error(fmt::format("rank {} left no note of gpu{}", owner(relay), gpus_[relay]));
       board.wait_bell(heard, kLookForNotes);
       continue;
     }
@@ -118,6 +132,12 @@ bool RelayMemory::take_all() {
     open(relay, note.address, note.handle);
     ++relay;
   }
+  const ContextInUse in_use(*place.context);
+  if (!in_use) return false;
+  const CurrentContext current(*place.driver, place.context->get());
+  POLYPATH_CHECK(*place.driver,
+                 mem_host_alloc(&pinned_, pinned_bytes_,
+                                CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
   return true;
 }
 
@@ -126,6 +146,7 @@ void RelayMemory::make(std::size_t relay) {
   const CudaDriver& driver = *place.driver;
   const int gpu = gpus_[relay];
   devices_.require_staging(gpu, bytes_);
+  (void)devices_.context(gpu);  // which other threads know of while it is made
   Own& own = own_[relay];
   own.context = std::make_shared<const PrimaryContext>(driver, gpu);
   const ContextInUse in_use(*own.context);
@@ -156,18 +177,18 @@ void RelayMemory::open(std::size_t relay, CUdeviceptr address, const CUipcMemHan
   addresses_[relay] = imports_[relay];
 }
 
-std::vector<RelayMemory::Own> RelayMemory::release() noexcept {
+RelayMemory::Released RelayMemory::release() noexcept {
   stop();
   const SymmetricHeap::Place& place = heap_.place_;
   const CurrentContext current(*place.driver, place.context->get(), std::nothrow);
   for (CUdeviceptr& import : imports_)
     if (import != 0) POLYPATH_WARN(*place.driver, ipc_close_mem_handle(std::exchange(import, 0)));
-  std::vector<Own> pieces;
+  Released released{{}, std::exchange(pinned_, nullptr)};
   for (Own& own : own_)
-    if (own.context != nullptr) pieces.push_back(std::move(own));
+    if (own.context != nullptr) released.on_relays.push_back(std::move(own));
   own_.clear();
   state_ = State::failed;
-  return pieces;
+  return released;
 }
 
 }  // namespace polypath

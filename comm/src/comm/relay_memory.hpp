@@ -27,7 +27,9 @@ class RelayMemory {
  public:
   /// Relay k is `gpus[k]`, as this process numbers them; `bytes` on each. `heap` must outlive it.
   /// After stop() `devices` is not used any more.
-  RelayMemory(SymmetricHeap& heap, Devices& devices, std::vector<int> gpus, std::uint64_t bytes);
+  /// `pinned_bytes` of host memory for this rank's kernels come with it.
+  RelayMemory(SymmetricHeap& heap, Devices& devices, std::vector<int> gpus, std::uint64_t bytes,
+              std::size_t pinned_bytes);
   ~RelayMemory();
   RelayMemory(const RelayMemory&) = delete;
   RelayMemory& operator=(const RelayMemory&) = delete;
@@ -43,17 +45,25 @@ class RelayMemory {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Where kernels of this rank address a piece. Throws Error before all are there.
   [[nodiscard]] CUdeviceptr address(std::size_t relay) const;
+  /// The host memory, at the same address for kernels. Null before all are there.
+  [[nodiscard]] void* pinned() const noexcept;
 
   /// Ends the thread: nothing more is taken.
   void stop() noexcept;
+  [[nodiscard]] bool is_stopped() const noexcept { return is_stopped_; }
 
   /// A piece that this rank has made, and frees.
   struct Own {
     std::shared_ptr<const PrimaryContext> context;
     CUdeviceptr address = 0;
   };
-  /// Stops, and closes what is open of other ranks. Nothing may use it any more.
-  std::vector<Own> release() noexcept;
+  struct Released {
+    std::vector<Own> on_relays;
+    void* pinned = nullptr;
+  };
+  /// Stops, closes what is open of other ranks, and gives what this rank frees. Nothing may use it
+  /// any more.
+  Released release() noexcept;
 
  private:
   enum class State : std::uint8_t { idle, taking, ready, failed };
@@ -70,6 +80,8 @@ class RelayMemory {
   Devices& devices_;
   const std::vector<int> gpus_;
   const std::uint64_t bytes_;
+  const std::size_t pinned_bytes_;
+  void* pinned_ = nullptr;
   std::vector<CUdeviceptr> addresses_;  // by relay
   std::vector<CUdeviceptr> imports_;    // by relay; 0: addressed directly
   std::vector<Own> own_;                // by relay; of others empty

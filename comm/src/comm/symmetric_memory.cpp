@@ -54,9 +54,9 @@ DeferredMemory& SymmetricHeap::defer(std::uint64_t bytes) {
 }
 
 RelayMemory* SymmetricHeap::reserve_relays(Devices& devices, std::vector<int> gpus,
-                                           std::uint64_t bytes) {
-  if (relays_ != nullptr && relays_->was_wanted()) return nullptr;
-  relays_ = std::make_unique<RelayMemory>(*this, devices, std::move(gpus), bytes);
+                                           std::uint64_t bytes, std::size_t pinned_bytes) {
+  if (relays_ != nullptr && (relays_->was_wanted() || !relays_->is_stopped())) return nullptr;
+  relays_ = std::make_unique<RelayMemory>(*this, devices, std::move(gpus), bytes, pinned_bytes);
   return relays_.get();
 }
 
@@ -281,16 +281,17 @@ std::function<void()> SymmetricHeap::release() {
     close(piece);
     if (piece.own != 0) own.push_back(piece.own);
   }
-  std::vector<RelayMemory::Own> on_relays;
-  if (const auto relays = std::move(relays_)) on_relays = relays->release();
+  RelayMemory::Released of_relays;
+  if (const auto relays = std::move(relays_)) of_relays = relays->release();
   return [driver = place_.driver, context = place_.context, own = std::move(own), hosts,
-          on_relays = std::move(on_relays)] {
+          of_relays = std::move(of_relays)] {
     const RelaxedCapture relaxed(*driver);  // it may run in the background
-    for (const RelayMemory::Own& relay : on_relays) free_on_relay(*driver, relay);
+    for (const RelayMemory::Own& relay : of_relays.on_relays) free_on_relay(*driver, relay);
     const ContextInUse in_use(*context);
     hosts->clear();
-    if (own.empty() || !in_use) return;
+    if (!in_use) return;
     const CurrentContext current(*driver, context->get(), std::nothrow);
+    if (of_relays.pinned != nullptr) POLYPATH_WARN(*driver, mem_free_host(of_relays.pinned));
     for (const CUdeviceptr address : own) POLYPATH_WARN(*driver, mem_free(address));
   };
 }

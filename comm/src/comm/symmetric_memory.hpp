@@ -128,9 +128,10 @@ class SymmetricHeap {
   DeferredMemory& defer(std::uint64_t bytes);
   /// Memory on GPUs that are no ranks, for kernels of all ranks: all ranks ask for it at the same
   /// place among their calls. Takes nothing yet, and lasts as long as this, or until it is asked
-  /// for anew and no call has wanted it. Null: one has. `devices` is used until
-  /// RelayMemory::stop().
-  RelayMemory* reserve_relays(Devices& devices, std::vector<int> gpus, std::uint64_t bytes);
+  /// for anew: then it was stopped, and no call has wanted it. Null: another one is in use, or was.
+  /// `devices` is used until RelayMemory::stop(). `pinned_bytes`: of host memory, for this rank.
+  RelayMemory* reserve_relays(Devices& devices, std::vector<int> gpus, std::uint64_t bytes,
+                              std::size_t pinned_bytes);
   /// Collective. Waits for the work that this rank has on it; what other ranks of this process have
   /// on it must have completed. Throws InvalidArgument for what is not this communicator's.
   void free(const SymmetricMemory& memory);

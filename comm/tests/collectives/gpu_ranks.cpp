@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "collectives/kernels/relay_layout.h"
+
 namespace polypath::test {
 
 GpuRank::GpuRank(const CudaDriver& driver, std::uint32_t rank, std::uint32_t gpu)
@@ -75,12 +77,22 @@ void GpuRank::launch_function(const char* name, void* args, std::uint32_t blocks
 
 void GpuRank::synchronize() const { POLYPATH_CHECK(driver_, stream_synchronize(stream_)); }
 
-GpuRanks::GpuRanks(const CudaDriver& driver, const ScratchShape& shape, std::uint32_t gpus)
+GpuRanks::GpuRanks(const CudaDriver& driver, const ScratchShape& shape, std::uint32_t gpus,
+                   std::uint32_t relays)
     : shape_(shape) {
+  int there = 0;
+  POLYPATH_CHECK(driver, device_get_count(&there));
+  std::vector<CUcontext> between;
+  for (std::uint32_t relay = 0; relay < relays; ++relay) {
+    const int gpu = static_cast<int>(gpus + relay);
+    POLYPATH_CHECK(driver, primary_ctx_retain(&between.emplace_back(),
+                                              gpu < there ? gpu : static_cast<int>(relay % gpus)));
+  }
   for (std::uint32_t rank = 0; rank < shape.ranks; ++rank)
     ranks_.push_back(std::make_unique<GpuRank>(driver, rank, rank % gpus));
   std::set<CUcontext> contexts;
   for (const auto& rank : ranks_) contexts.insert(rank->context_);
+  contexts.insert(between.begin(), between.end());
   for (const CUcontext context : contexts) {
     POLYPATH_CHECK(driver, ctx_set_current(context));
     for (const CUcontext other : contexts)
@@ -90,14 +102,26 @@ GpuRanks::GpuRanks(const CudaDriver& driver, const ScratchShape& shape, std::uin
     scratch_.push_back(rank->alloc(scratch_bytes(shape_)));
     if (shape_.line_bytes != 0) lines_.push_back(rank->alloc(line_memory_bytes(shape_)));
   }
+  const RelayLayout layout{shape_, {shape_.ranks, relays}, shape_.slot_bytes};
+  for (const CUcontext context : between) {
+    POLYPATH_CHECK(driver, ctx_set_current(context));
+    POLYPATH_CHECK(driver, mem_alloc(&relays_.emplace_back(), layout.bytes()));
+  }
 }
 
-void GpuRanks::complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) const {
+void GpuRanks::complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out,
+                        bool is_relayed) const {
   args.in = reinterpret_cast<const void*>(in);
   args.out = reinterpret_cast<void*>(out);
   for (std::uint32_t rank = 0; rank < size(); ++rank) {
     args.scratch[rank] = reinterpret_cast<unsigned char*>(scratch_[rank]);
     if (!lines_.empty()) args.lines[rank] = reinterpret_cast<unsigned char*>(lines_[rank]);
+  }
+  if (is_relayed) {
+    args.relay_count = relays();
+    args.relay_slot_bytes = shape_.slot_bytes;
+    for (std::uint32_t relay = 0; relay < relays(); ++relay)
+      args.relays[relay] = reinterpret_cast<unsigned char*>(relays_[relay]);
   }
   args.counts = args.scratch[args.rank];
   const GpuRank& rank = *ranks_[args.rank];

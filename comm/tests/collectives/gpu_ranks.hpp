@@ -52,15 +52,19 @@ class GpuRank {
 
 class GpuRanks {
  public:
-  /// Rank R is on GPU R modulo `gpus`. GPUs must be able to address each other's memory.
-  GpuRanks(const CudaDriver& driver, const ScratchShape& shape, std::uint32_t gpus);
+  /// Rank R is on GPU R modulo `gpus`. GPUs must be able to address each other's memory. Memory of
+  /// `relays` lies on the GPUs after those, where there are any.
+  GpuRanks(const CudaDriver& driver, const ScratchShape& shape, std::uint32_t gpus,
+           std::uint32_t relays = 0);
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(ranks_.size()); }
   GpuRank& operator[](std::uint32_t rank) { return *ranks_[rank]; }
   const ScratchShape& shape() const { return shape_; }
 
-  /// Completes `args` with what the rank knows.
-  void complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out) const;
+  /// Completes `args` with what the rank knows; of a call over relays with their memory.
+  void complete(CollectiveArgs& args, CUdeviceptr in, CUdeviceptr out,
+                bool is_relayed = false) const;
+  std::uint32_t relays() const { return static_cast<std::uint32_t>(relays_.size()); }
 
   /// Calls `run` once a rank, each in a thread of its own with that GPU's context.
   void on_all(const std::function<void(GpuRank&)>& run);
@@ -73,6 +77,7 @@ class GpuRanks {
   std::vector<std::unique_ptr<GpuRank>> ranks_;
   std::vector<CUdeviceptr> scratch_;
   std::vector<CUdeviceptr> lines_;
+  std::vector<CUdeviceptr> relays_;  // memory on them
 };
 
 /// How many ranks there are, and on how many GPUs.

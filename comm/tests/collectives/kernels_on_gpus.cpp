@@ -2,12 +2,14 @@
 // ranks start at random moments, every byte checked; then how long calls take, by size, kernel and
 // shape.
 //
-//   kernels_on_gpus [--gpus N] [--ranks N] [--rows N] [--seed N] [--most BYTES] [--all]
+//   kernels_on_gpus [--gpus N] [--ranks N] [--relays N] [--rows N] [--seed N] [--most BYTES] [--all]
 //                   [--op allreduce|...] [--driver LIBRARY] [--type float32|bfloat16] [--factor N]
 //                   [--order rank|tree] [--uneven 1]
 //
 // --ranks: more than GPUs, so that one or two GPUs can try the kernels of eight ranks. Ranks that
 // share a GPU are not timed.
+// --relays: GPUs after those of the ranks, over which some calls by channels go; where there are none
+// their memory lies on a rank's.
 // --factor: from one size to the next, default 4. --order: of sums. --uneven 1: reduce_scatter and
 // all_gather by the kernels of uneven parts, whose parts are as long as even ones: what these
 // kernels cost.
@@ -33,6 +35,7 @@ constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 struct Options {
   RankCounts counts;
+  std::uint32_t relays = 0;
   std::uint64_t rows = 300;
   std::uint64_t seed = 1;
   std::uint64_t most = 256 * kMiB;
@@ -66,6 +69,8 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
       make_uneven(random, what);
     }
     take_other_family(ranks.shape(), what);
+    what.is_relayed =
+        ranks.relays() > 0 && what.family == KernelFamily::channels && random() % 4 != 0;
     images.push_back(images_of(random, cases.back()));
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
       places[rank].push_back(ends[rank]);
@@ -89,7 +94,8 @@ bool run_row(const CudaDriver& driver, GpuRanks& ranks, const std::vector<CUdevi
     for (int call = 0; call < kCalls; ++call) {
       UnevenArgs args = args_of(cases[call], ranks.shape(), r);
       const CUdeviceptr at = memory[r] + places[r][call];
-      ranks.complete(args, at + images[call][r].in_at, at + images[call][r].out_at);
+      ranks.complete(args, at + images[call][r].in_at, at + images[call][r].out_at,
+                     cases[call].is_relayed);
       if (skew() % 2 == 0) {
         const auto until =
             std::chrono::steady_clock::now() + std::chrono::microseconds(skew() % 100);
@@ -172,7 +178,7 @@ class Timer {
     ranks_.on_all([&](GpuRank& rank) {
       const std::uint32_t r = rank.rank();
       UnevenArgs args = args_of(what, ranks_.shape(), r);
-      ranks_.complete(args, in_[r], out_[r]);
+      ranks_.complete(args, in_[r], out_[r], what.is_relayed);
       POLYPATH_CHECK(driver_, memset_d8_async(out_[r], 0xA5, what.out_bytes(), rank.stream()));
       for (int call = 0; call < warm; ++call)
         rank.launch(what.family, args, what.form(), what.blocks_of(r));
@@ -221,7 +227,8 @@ double bus_bytes(const CollectiveCase& what) {
   return others * bytes;
 }
 
-std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const ScratchShape& shape) {
+std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const ScratchShape& shape,
+                                       bool has_relays) {
   std::vector<CollectiveCase> cases;
   CollectiveCase what = base;
   const bool staged = base.op == CollectiveOp::allreduce || base.op == CollectiveOp::broadcast ||
@@ -257,8 +264,12 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
           what.blocks = blocks;
           what.tile_bytes = static_cast<std::uint32_t>(tile);
           what.lag = lag;
+          what.is_relayed = false;
           cases.push_back(what);
+          what.is_relayed = true;
+          if (has_relays) cases.push_back(what);
         }
+    what.is_relayed = false;
   }
   return cases;
 }
@@ -286,7 +297,7 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
       base.parts.assign(base.ranks, base.count);
     timer.expect(base);
     std::vector<Timed> times;
-    for (const CollectiveCase& what : shapes_for(base, ranks.shape()))
+    for (const CollectiveCase& what : shapes_for(base, ranks.shape(), ranks.relays() > 0))
       times.push_back(timer.time(what));
     std::ranges::stable_sort(times, {}, &Timed::us);
     std::array<std::size_t, kKernelFamilies.size()> printed{};
@@ -295,11 +306,11 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
       const KernelFamily family = time.what.family;
       if (++printed[static_cast<std::size_t>(family)] > 6 && !options.all && time.exact) continue;
       const bool has_tiles = family == KernelFamily::channels;
-      std::printf("%10llu %-8s %6d %6u %7u %3u %10.2f %9.1f  %s\n",
-                  static_cast<unsigned long long>(bytes), to_string(family), time.what.stages,
-                  time.what.blocks, has_tiles ? time.what.tile_bytes : 0,
-                  has_tiles ? time.what.lag : 0, time.us, bus_bytes(time.what) / time.us / 1000.0,
-                  time.exact ? "yes" : "NO");
+      std::printf(
+          "%10llu %-8s %6d %6u %7u %3u %10.2f %9.1f  %s\n", static_cast<unsigned long long>(bytes),
+          time.what.is_relayed ? "relayed" : to_string(family), time.what.stages, time.what.blocks,
+          has_tiles ? time.what.tile_bytes : 0, has_tiles ? time.what.lag : 0, time.us,
+          bus_bytes(time.what) / time.us / 1000.0, time.exact ? "yes" : "NO");
     }
     std::fflush(stdout);
   }
@@ -319,7 +330,7 @@ bool run(const Options& options) {
     const std::uint32_t max_blocks = std::min(64U, counts.max_blocks(*driver));
     const std::uint32_t channels = std::min(32U, max_blocks);
     const ScratchShape shape{counts.ranks, channels, 4, 4096, 256 * 1024, 256 * 1024};
-    GpuRanks ranks(*driver, shape, counts.gpus);
+    GpuRanks ranks(*driver, shape, counts.gpus, options.relays);
     std::vector<CUdeviceptr> memory;
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank)
       memory.push_back(ranks[rank].alloc(64 * kMiB));
@@ -334,7 +345,7 @@ bool run(const Options& options) {
   }
   if (options.op != "none" && right && !counts.share_gpus()) {
     const ScratchShape shape{counts.ranks, 128, 8, 64 * kKiB, 12 * kMiB, 18 * kMiB};
-    GpuRanks ranks(*driver, shape, counts.gpus);
+    GpuRanks ranks(*driver, shape, counts.gpus, options.relays);
     const std::pair<const char*, CollectiveOp> ops[] = {
         {"allreduce", CollectiveOp::allreduce},   {"reduce_scatter", CollectiveOp::reduce_scatter},
         {"all_gather", CollectiveOp::all_gather}, {"broadcast", CollectiveOp::broadcast},
@@ -362,6 +373,8 @@ Options parsed(int argc, char** argv) {
       options.counts.gpus = static_cast<std::uint32_t>(std::stoul(value));
     else if (name == "--ranks")
       options.counts.ranks = static_cast<std::uint32_t>(std::stoul(value));
+    else if (name == "--relays")
+      options.relays = static_cast<std::uint32_t>(std::stoul(value));
     else if (name == "--rows")
       options.rows = std::stoull(value);
     else if (name == "--seed")

@@ -588,6 +588,14 @@ TEST(RelayVerdict, SlowTwice_IsLeftOutForLongerEachTime) {
   EXPECT_FALSE(verdict.is_slow(now_ns + RelayVerdict::kShortestNs)) << "from the beginning again";
 }
 
+TEST(RelayVerdict, ChannelsWithoutTiles_AreLeftOut) {
+  RelayVerdict verdict;
+  std::vector<std::uint32_t> words = times_of({100'000, 100'000, 100'000});
+  words[4] = 0;
+  for (int i = 0; i < 4; ++i) verdict.take(words, {2, 2}, 1);
+  EXPECT_FALSE(verdict.is_suspect());
+}
+
 TEST(RelayVerdict, ShortCalls_SayNothing) {
   constexpr ChannelWays kWays{2, 2};
   RelayVerdict verdict;

@@ -61,6 +61,8 @@ constexpr std::uint64_t kMaxSlot = 32 * kKiB;
 constexpr std::uint64_t kTilesOverRelays = 8;
 constexpr std::uint64_t kMinRelayedSlot = 8 * kKiB;
 constexpr std::uint64_t kMaxRelayedSlot = 16 * kKiB;
+/// All ways carry as much, so their links have to be alike.
+constexpr double kUnlikeLinks = 0.15;
 
 /// What a stage of channels takes next to its bytes, its fence and its flag: blocks meet, and a
 /// tile waits for its turn (2 x H200: a call of one stage takes 12.0 us, of two 15.6, by cells
@@ -489,6 +491,13 @@ std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& re
   const auto period = static_cast<int>(ways_of(request, relays_of_kernels(node, request)).period());
   if (max_blocks > 0 && max_blocks < period)
     return fmt::format("{} blocks are allowed, and there are {} ways", max_blocks, period);
+  for (const int relay : relays_of_kernels(node, request)) {
+    const double relay_gbps = relay_rate(node, request, relay) * (request.ranks() - 1);
+    for (const int from : request.gpus)
+      for (const int to : request.gpus)
+        if (from != to && std::abs(relay_gbps / peer_gbps(node, from, to) - 1) > kUnlikeLinks)
+          return fmt::format("links of gpu{} are unlike those between the ranks", relay);
+  }
   return {};
 }
 
