@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <chrono>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -15,13 +14,6 @@
 
 namespace polypath {
 namespace {
-
-/// As a rank leaves it for the others.
-struct OfferNote {
-  CUdeviceptr address = 0;
-  CUipcMemHandle handle{};
-};
-static_assert(sizeof(OfferNote) <= sizeof(ControlSegment::Note));
 
 /// Until the thread looks anew, if nothing rings before.
 constexpr std::chrono::seconds kLookAnew{1};
@@ -93,10 +85,7 @@ bool DeferredMemory::take_all() {
     const SymmetricHeap::Offer own = heap_.offer(piece_, memory_.bytes_, SymmetricUse::direct);
     if (piece_.own != 0) bytes_taken_ = memory_.bytes_;
     if (own.problem) throw Error(std::string(own.problem.line()));
-    const OfferNote note{own.address, own.handle};
-    ControlSegment::Note bytes{};
-    std::memcpy(bytes.data(), &note, sizeof note);
-    board.leave_note(memory_.rank_, bytes);
+    board.leave_note(memory_.rank_, MemoryNote{own.address, own.handle}.note());
   }
   for (int rank = 0; rank < board.size();) {
     const std::uint32_t heard = board.bell();
@@ -106,8 +95,7 @@ bool DeferredMemory::take_all() {
       board.wait_bell(heard, kLookAnew);
       continue;
     }
-    OfferNote note;
-    std::memcpy(&note, bytes->data(), sizeof note);
+    const MemoryNote note = MemoryNote::from(*bytes);
     offers[static_cast<std::size_t>(rank)] = {note.address, note.handle, {}};
     ++rank;
   }

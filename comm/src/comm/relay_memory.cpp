@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "comm/memory_offer.hpp"
 #include "driver/check.hpp"
 #include "driver/context_resets.hpp"
 #include "exec/devices.hpp"
@@ -17,23 +17,10 @@
 namespace polypath {
 namespace {
 
-/// As the owner leaves it for the others. Address 0: it could not be made.
-struct RelayNote {
-  CUdeviceptr address = 0;
-  CUipcMemHandle handle{};
-};
-static_assert(sizeof(RelayNote) <= sizeof(ControlSegment::Note));
-
 /// Until the thread looks anew, if nothing rings before.
 constexpr std::chrono::seconds kLookForNotes{1};
 /// For notes of others, where ranks have no time limit.
 constexpr std::chrono::hours kLongestWait{24};
-
-void leave(ControlSegment& board, std::size_t relay, const RelayNote& note) noexcept {
-  ControlSegment::Note bytes{};
-  std::memcpy(bytes.data(), &note, sizeof note);
-  board.leave_relay_note(relay, bytes);
-}
 
 }  // namespace
 
@@ -64,7 +51,8 @@ void RelayMemory::want() {
   if (taking_.add([this] { take(); })) return;
   state_ = State::failed;
   for (std::size_t relay = 0; relay < gpus_.size(); ++relay)
-    if (owner(relay) == heap_.place_.members.rank) leave(*heap_.place_.board, relay, {});
+    if (owner(relay) == heap_.place_.members.rank)
+      heap_.place_.board->leave_relay_note(relay, MemoryNote{}.note());
 }
 
 bool RelayMemory::is_ready() const noexcept {
@@ -109,7 +97,7 @@ bool RelayMemory::take_all() {
     try {
       make(relay);
     } catch (...) {
-      leave(board, relay, {});  // no rank waits for it any more
+      board.leave_relay_note(relay, MemoryNote{}.note());  // no rank waits for it any more
       throw;
     }
   }
@@ -125,8 +113,7 @@ bool RelayMemory::take_all() {
       board.wait_bell(heard, kLookForNotes);
       continue;
     }
-    RelayNote note;
-    std::memcpy(&note, bytes->data(), sizeof note);
+    const MemoryNote note = MemoryNote::from(*bytes);
     if (note.address == 0)
       throw Error(fmt::format("rank {} has no memory on gpu{}", owner(relay), gpus_[relay]));
     open(relay, note.address, note.handle);
@@ -153,11 +140,11 @@ void RelayMemory::make(std::size_t relay) {
   if (!in_use) throw Error(fmt::format("gpu{} was reset", gpu));
   const CurrentContext current(driver, own.context->get());
   const bool is_exported = place.members.here() < place.members.size();
-  RelayNote note;
+  MemoryNote note;
   POLYPATH_CHECK(*devices_.driver(), mem_alloc(&own.address, exported_bytes(bytes_)));
   if (is_exported) POLYPATH_CHECK(driver, ipc_get_mem_handle(&note.handle, own.address));
   note.address = own.address;
-  leave(*place.board, relay, note);
+  place.board->leave_relay_note(relay, note.note());
 }
 
 void RelayMemory::open(std::size_t relay, CUdeviceptr address, const CUipcMemHandle& handle) {

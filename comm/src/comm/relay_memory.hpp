@@ -42,7 +42,6 @@ class RelayMemory {
   /// Waits until want() has succeeded or failed, which may take as long as other ranks.
   void wait() { taking_.wait(); }
   [[nodiscard]] std::size_t size() const noexcept { return gpus_.size(); }
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Where kernels of this rank address a piece. Throws Error before all are there.
   [[nodiscard]] CUdeviceptr address(std::size_t relay) const;
   /// The host memory, at the same address for kernels. Null before all are there.

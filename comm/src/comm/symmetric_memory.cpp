@@ -289,7 +289,7 @@ std::function<void()> SymmetricHeap::release() {
     for (const RelayMemory::Own& relay : of_relays.on_relays) free_on_relay(*driver, relay);
     const ContextInUse in_use(*context);
     hosts->clear();
-    if (!in_use) return;
+    if (!in_use || (own.empty() && of_relays.pinned == nullptr)) return;
     const CurrentContext current(*driver, context->get(), std::nothrow);
     if (of_relays.pinned != nullptr) POLYPATH_WARN(*driver, mem_free_host(of_relays.pinned));
     for (const CUdeviceptr address : own) POLYPATH_WARN(*driver, mem_free(address));
