@@ -4,13 +4,16 @@
 //
 //   kernels_on_gpus [--gpus N] [--ranks N] [--relays N] [--rows N] [--seed N] [--most BYTES] [--all]
 //                   [--op allreduce|...] [--driver LIBRARY] [--type float32|bfloat16] [--factor N]
-//                   [--order rank|tree] [--uneven 1]
+//                   [--order rank|tree] [--uneven 1] [--least BYTES] [--blocks N,N...]
+//                   [--calls N]
 //
 // --ranks: more than GPUs, so that one or two GPUs can try the kernels of eight ranks. Ranks that
 // share a GPU are not timed.
 // --relays: GPUs after those of the ranks, over which some calls by channels go; where there are none
 // their memory lies on a rank's.
-// --factor: from one size to the next, default 4. --order: of sums. --uneven 1: reduce_scatter and
+// --factor: from one size to the next, default 4. --blocks: those that channels are timed with. A few
+// blocks carry about what a link of a mesh does, and three times as many, over relays, what three do.
+// --calls: timed of each shape. --order: of sums. --uneven 1: reduce_scatter and
 // all_gather by the kernels of uneven parts, whose parts are as long as even ones: what these
 // kernels cost.
 #include <algorithm>
@@ -20,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,9 +42,12 @@ struct Options {
   std::uint32_t relays = 0;
   std::uint64_t rows = 300;
   std::uint64_t seed = 1;
+  std::uint64_t least = 4 * kKiB;
   std::uint64_t most = 256 * kMiB;
   std::uint64_t factor = 4;
+  std::vector<std::uint32_t> blocks{8, 16, 32, 64, 96, 128};  ///< of calls by channels
   bool all = false;  ///< print every shape, not the best of each kernel
+  int calls = 0;     ///< timed of each shape, behind a few more; 0: by their size
   std::string op = "allreduce";
   DataType type = DataType::float32;
   SumOrder order = SumOrder::rank;
@@ -133,8 +140,9 @@ struct Timed {
 /// Calls one after another; the time of one, on the slowest rank.
 class Timer {
  public:
-  Timer(const CudaDriver& driver, GpuRanks& ranks, CollectiveCase largest, Random& random)
-      : driver_(driver), ranks_(ranks) {
+  Timer(const CudaDriver& driver, GpuRanks& ranks, CollectiveCase largest, Random& random,
+        int calls)
+      : driver_(driver), ranks_(ranks), calls_(calls) {
     for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
       inputs_.push_back(random_input(random, largest));
       in_.push_back(ranks[rank].alloc(largest.in_bytes()));
@@ -170,8 +178,8 @@ class Timer {
 
   Timed time(const CollectiveCase& what) {
     const std::uint64_t bytes = std::max(what.in_bytes(), what.out_bytes());
-    const int warm = 3;
-    const int calls = bytes <= kMiB ? 100 : bytes <= 32 * kMiB ? 30 : 8;
+    const int warm = calls_ > 0 ? 1 : 3;
+    const int calls = calls_ > 0 ? calls_ : bytes <= kMiB ? 100 : bytes <= 32 * kMiB ? 30 : 8;
     std::vector<float> ms(ranks_.size());
     std::vector<char> exact(ranks_.size(), 1);
     std::barrier ready(ranks_.size());
@@ -208,6 +216,7 @@ class Timer {
  private:
   const CudaDriver& driver_;
   GpuRanks& ranks_;
+  int calls_;
   std::vector<Bytes> inputs_;
   std::vector<CUdeviceptr> in_;
   std::vector<CUdeviceptr> out_;
@@ -228,6 +237,7 @@ double bus_bytes(const CollectiveCase& what) {
 }
 
 std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const ScratchShape& shape,
+                                       const std::vector<std::uint32_t>& channel_blocks,
                                        bool has_relays) {
   std::vector<CollectiveCase> cases;
   CollectiveCase what = base;
@@ -253,10 +263,10 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
       }
     what.family = KernelFamily::channels;
     if (staged && stages == 1 && bytes > 4 * kMiB && base.ranks > 2) continue;
-    for (const std::uint32_t blocks : {8, 16, 32, 64, 96, 128})
+    for (const std::uint32_t blocks : channel_blocks)
       for (const std::uint64_t tile : {4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB})
-        for (const std::uint32_t lag : {2, 4}) {
-          if (bytes > 16 * kMiB && (blocks < 32 || tile < 8 * kKiB)) continue;
+        for (const std::uint32_t lag : {2, 3, 4}) {
+          if (bytes > 16 * kMiB && tile < 8 * kKiB) continue;
           // A share of one tile or less: larger tiles and lags change nothing.
           const std::uint64_t share = bytes / (stages == 2 ? base.ranks : 1) / blocks;
           if (share <= tile && lag > 2) continue;
@@ -287,17 +297,18 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
     return bytes / size_of(base.type) / (many ? base.ranks : 1);
   };
   base.count = count_for(options.most);
-  Timer timer(driver, ranks, base, random);
+  Timer timer(driver, ranks, base, random, options.calls);
   std::printf("%10s %-8s %6s %6s %7s %3s %10s %9s  %s\n", "bytes", "kernel", "stages", "blocks",
               "tile", "lag", "us", "bus GB/s", "exact");
   bool exact = true;
-  for (std::uint64_t bytes = 4 * kKiB; bytes <= options.most; bytes *= options.factor) {
+  for (std::uint64_t bytes = options.least; bytes <= options.most; bytes *= options.factor) {
     base.count = count_for(bytes);
     if (options.uneven && many && op != CollectiveOp::all_to_all)
       base.parts.assign(base.ranks, base.count);
     timer.expect(base);
     std::vector<Timed> times;
-    for (const CollectiveCase& what : shapes_for(base, ranks.shape(), ranks.relays() > 0))
+    for (const CollectiveCase& what :
+         shapes_for(base, ranks.shape(), options.blocks, ranks.relays() > 0))
       times.push_back(timer.time(what));
     std::ranges::stable_sort(times, {}, &Timed::us);
     std::array<std::size_t, kKernelFamilies.size()> printed{};
@@ -359,6 +370,15 @@ bool run(const Options& options) {
   return right;
 }
 
+/// Of a list with commas.
+std::vector<std::uint32_t> numbers_of(const std::string& list) {
+  std::vector<std::uint32_t> numbers;
+  std::istringstream text(list);
+  for (std::string number; std::getline(text, number, ',');)
+    numbers.push_back(static_cast<std::uint32_t>(std::stoul(number)));
+  return numbers;
+}
+
 Options parsed(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -381,6 +401,12 @@ Options parsed(int argc, char** argv) {
       options.seed = std::stoull(value);
     else if (name == "--factor")
       options.factor = std::max(2ULL, std::stoull(value));
+    else if (name == "--least")
+      options.least = std::stoull(value);
+    else if (name == "--blocks")
+      options.blocks = numbers_of(value);
+    else if (name == "--calls")
+      options.calls = std::stoi(value);
     else if (name == "--most")
       options.most = std::stoull(value);
     else if (name == "--op")
