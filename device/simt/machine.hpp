@@ -86,6 +86,8 @@ class Machine {
                                  unsigned bytes);
   /// Until what the thread knows of has arrived; of its own GPU's memory only, if `is_local`.
   void fence(bool is_local);
+  /// What a fence orders: until it has arrived.
+  void wait_for_stores(Thread& thread, bool is_local);
   void forget_loaded();
   bool meet_at_barrier(unsigned id, unsigned threads, bool value);
   std::uint64_t meet_in_warp(std::uint64_t contribution, unsigned lane, bool gathers);

@@ -32,13 +32,15 @@ class MemorySystem {
   // called from outside of all threads, once.
 
   /// Calls `then` when all parts have been fetched. False when that takes no time: no call then.
-  virtual bool fetch(const detail::LoadPart* parts, std::size_t count,
+  virtual bool fetch(const detail::LoadPart* parts, std::size_t count, bool acquires,
                      std::function<void()> then) = 0;
   /// Calls `arrived` when what a thread of `block` stores there has arrived; false as above.
   /// `busy_ns`: how long the thread is busy with storing.
   virtual bool send(unsigned block, std::uintptr_t address, std::size_t bytes, double& busy_ns,
                     std::function<void()> arrived) = 0;
   virtual void wait(double ns, std::function<void()> then) = 0;
+  /// How long a fence of system scope takes after all that it orders has arrived.
+  [[nodiscard]] virtual double fence_ns() = 0;
 };
 
 }  // namespace polypath::simt

@@ -26,11 +26,14 @@ class PlainOutside : public MemorySystem {
   std::uint64_t now_ns() override { return now_ns_; }
 
   // Nothing takes time here.
-  bool fetch(const detail::LoadPart*, std::size_t, std::function<void()>) override { return false; }
+  bool fetch(const detail::LoadPart*, std::size_t, bool, std::function<void()>) override {
+    return false;
+  }
   bool send(unsigned, std::uintptr_t, std::size_t, double&, std::function<void()>) override {
     return false;
   }
   void wait(double, std::function<void()>) override {}
+  double fence_ns() override { return 0; }
 
  private:
   const RunOptions& options_;

@@ -147,7 +147,8 @@ void Machine::load(const detail::LoadPart* parts, std::size_t count, detail::Loa
   MemorySystem& outside = *thread.block->grid->outside;
   require_may_use_memory(thread);
   maybe_yield();
-  if (options_.is_timed && outside.fetch(parts, count, [this, &thread] {
+  if (options_.is_timed &&
+      outside.fetch(parts, count, how == detail::Loading::acquire, [this, &thread] {
         if (thread.state == Thread::State::waiting) make_ready(thread);
       }))
     wait_as(Thread::State::waiting);
@@ -342,10 +343,20 @@ void Machine::finish(const StorePtr& store) {
 
 void Machine::fence(bool is_local) {
   Thread& thread = me();
-  Block& block = *thread.block;
-  MemorySystem& outside = *block.grid->outside;
   require_may_use_memory(thread);
   maybe_yield();
+  wait_for_stores(thread, is_local);
+  if (!options_.is_timed || is_local) return;
+  MemorySystem& outside = *thread.block->grid->outside;
+  outside.wait(outside.fence_ns(), [this, &thread] {
+    if (thread.state == Thread::State::waiting) make_ready(thread);
+  });
+  wait_as(Thread::State::waiting);
+}
+
+void Machine::wait_for_stores(Thread& thread, bool is_local) {
+  Block& block = *thread.block;
+  MemorySystem& outside = *block.grid->outside;
   const std::uint64_t mark = ++last_mark_;
   bool has_stored = false;
   const auto meet = [&](Batch& batch) {
@@ -417,7 +428,7 @@ void Machine::load_lines(void* part, const void* from) {
     Thread& thread = me();
     require_may_use_memory(thread);
     maybe_yield();
-    if (options_.is_timed && thread.block->grid->outside->fetch(parts, 2, [this, &thread] {
+    if (options_.is_timed && thread.block->grid->outside->fetch(parts, 2, false, [this, &thread] {
           if (thread.state == Thread::State::waiting) make_ready(thread);
         }))
       wait_as(Thread::State::waiting);
@@ -438,7 +449,7 @@ std::byte* Machine::word_to_change(std::uintptr_t at, unsigned bytes) {
   maybe_yield();
   std::uint64_t scratch = 0;
   const detail::LoadPart part{&scratch, reinterpret_cast<const void*>(at), bytes};
-  if (options_.is_timed && outside.fetch(&part, 1, [this, &thread] {
+  if (options_.is_timed && outside.fetch(&part, 1, false, [this, &thread] {
         if (thread.state == Thread::State::waiting) make_ready(thread);
       }))
     wait_as(Thread::State::waiting);

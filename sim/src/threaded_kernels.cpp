@@ -33,13 +33,14 @@ class RealTimeMemorySystem : public KernelMemory {
     return static_cast<std::uint64_t>(
         std::chrono::nanoseconds(Clock::now().time_since_epoch()).count());
   }
-  bool fetch(const simt::detail::LoadPart*, std::size_t, std::function<void()>) override {
+  bool fetch(const simt::detail::LoadPart*, std::size_t, bool, std::function<void()>) override {
     return false;
   }
   bool send(unsigned, std::uintptr_t, std::size_t, double&, std::function<void()>) override {
     return false;
   }
   void wait(double, std::function<void()>) override {}
+  double fence_ns() override { return 0; }
 };
 
 }  // namespace

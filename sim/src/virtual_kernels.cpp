@@ -27,7 +27,7 @@ class VirtualMemorySystem : public KernelMemory {
 
   std::uint64_t now_ns() override { return kernels_.global_timer_ns(); }
 
-  bool fetch(const simt::detail::LoadPart* parts, std::size_t count,
+  bool fetch(const simt::detail::LoadPart* parts, std::size_t count, bool acquires,
              std::function<void()> then) override {
     const auto left = std::make_shared<std::size_t>(0);
     const auto shared = std::make_shared<std::function<void()>>(std::move(then));
@@ -38,10 +38,14 @@ class VirtualMemorySystem : public KernelMemory {
     for (std::size_t i = 0; i < count; ++i) {
       const MemoryId from = location(reinterpret_cast<std::uintptr_t>(parts[i].from));
       const bool is_word = parts[i].bytes <= kWord;
-      const bool is_free = from == own || (from.is_host() && parts[i].bytes <= kHostFlag);
+      const bool is_free =
+          (from == own && !acquires) || (from.is_host() && parts[i].bytes <= kHostFlag);
       if (parts[i].bytes == 0 || (is_word && is_free)) continue;
       ++*left;
-      const double latency_us = from == own ? 0 : kernels_.costs().flag_us;
+      const Costs& costs = kernels_.costs();
+      const bool is_word_of_other = is_word && from != own;
+      const double latency_us =
+          (is_word_of_other ? 0 : costs.load_us) + (from == own ? 0 : costs.flag_us);
       if (is_word)
         kernels_.at(kernels_.now_us() + latency_us, arrived);
       else
@@ -71,6 +75,8 @@ class VirtualMemorySystem : public KernelMemory {
   void wait(double ns, std::function<void()> then) override {
     kernels_.at(kernels_.now_us() + ns / 1e3, std::move(then));
   }
+
+  double fence_ns() override { return kernels_.costs().flag_us * 1e3; }
 
  private:
   VirtualKernels& kernels_;

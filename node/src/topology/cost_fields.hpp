@@ -39,6 +39,7 @@ inline constexpr std::array kCostFields{
     CostField{"kernel_start_us", &Costs::kernel_start_us, 0, 1e4},
     CostField{"fence_us", &Costs::fence_us, 0, 1e4},
     CostField{"flag_us", &Costs::flag_us, 0, 1e4},
+    CostField{"load_us", &Costs::load_us, 0, 1e4},
     CostField{"block_gbps", &Costs::block_gbps, 0.001, 1e5},
     CostField{"switch_share", &Costs::switch_share, 0.01, 1},
     CostField{"memory_gbps", &Costs::memory_gbps, 0.001, 1e5},

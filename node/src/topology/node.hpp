@@ -111,6 +111,7 @@ struct Costs {
       3.3;                 ///< of a kernel next to its bytes and flags, one call after another
   double fence_us = 0.65;  ///< until what a block stored can be seen by other GPUs
   double flag_us = 1.2;    ///< from the store of a flag to its reader on another GPU
+  double load_us = 1.0;    ///< until a thread has what it loads of its own GPU's memory
   double block_gbps = 23;  ///< what a block of 512 threads stores over links; GB/s
   double switch_share =
       0.9;  ///< part of a switch port's rate that stores of all GPUs at once reach
