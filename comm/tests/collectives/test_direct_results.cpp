@@ -18,10 +18,10 @@ namespace polypath::test {
 namespace {
 
 std::uint32_t direct_ranks() { return static_cast<std::uint32_t>(gpus_up_to(4)); }
-constexpr CollectivesOptions kEightBlocks{.max_blocks = 8, .check = false, .direct_results = true};
+constexpr CollectivesOptions kSomeBlocks{.max_blocks = 24, .check = false, .direct_results = true};
 /// The size of a message, and four times that of a part: these go by channels, in more tiles than
 /// the lag. Two ranks have larger tiles.
-constexpr std::uint64_t kBytes = std::uint64_t{3} << 20;
+constexpr std::uint64_t kBytes = std::uint64_t{7} << 20;
 
 /// By channels, with buffers that are apart and aligned unless the test says otherwise.
 PlannedCall large_call(Random& random, CollectiveOp op, DataType type,
@@ -75,7 +75,7 @@ class DirectResults : public testing::Test {
                     const std::function<bool(const CollectiveCase&, int)>& expected,
                     const std::function<void(CollectivesOptions&, int)>& alter = {}) {
     group_->run([&](Communicator& comm) {
-      CollectivesOptions options = kEightBlocks;
+      CollectivesOptions options = kSomeBlocks;
       if (alter) alter(options, comm.rank());
       Collectives collectives(comm, options);
       const Stream stream(driver(), comm.context());
@@ -184,7 +184,7 @@ TEST_F(DirectResults, CapturedCalls_AreDirectAtEachLaunch) {
     row.push_back(large_call(random, op, DataType::bfloat16));
   const std::vector<PlannedCall> last{row.back()};
   group_->run([&](Communicator& comm) {
-    Collectives collectives(comm, kEightBlocks);
+    Collectives collectives(comm, kSomeBlocks);
     const Stream stream(driver(), comm.context());
     const CallRow captured(driver(), row, comm.rank());
     const CapturedRow graph(driver(), stream.get(), [&] {
@@ -242,7 +242,7 @@ TEST_F(DirectResults, OtherMemory_IsDirectWhereItIsSymmetric) {
   };
   for (const OtherMemory& memory : all)
     group_->run([&](Communicator& comm) {
-      Collectives collectives(comm, kEightBlocks);
+      Collectives collectives(comm, kSomeBlocks);
       const Stream stream(driver(), comm.context());
       const Image& image = planned.images[static_cast<std::size_t>(comm.rank())];
       const CUdeviceptr address = memory.alloc(comm, bytes, stream.get());

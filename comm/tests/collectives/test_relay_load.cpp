@@ -28,6 +28,9 @@ namespace polypath::test {
 namespace {
 
 constexpr int kGpus = 4;
+/// Three times as many as carry what a link does: so calls are as fast as links, with and without
+/// relays.
+constexpr int kBlocks = 36;
 /// Calls without a pause. Single ones would be timed with the skew of their starts.
 constexpr int kRow = 6;
 /// Rows that are alike in sequence, and until a change that must come.
@@ -150,8 +153,10 @@ class RelayLoad : public testing::Test {
     context_.reset(new Context(group_node(), {{"profile", "off"}, {"registry", "off"}}));
   }
   [[nodiscard]] static const CudaDriver& driver() { return *group_node().driver; }
-  [[nodiscard]] CollectivesOptions options(bool by_kernels = false) {
+  [[nodiscard]] CollectivesOptions options(int ranks = 2, bool by_kernels = false) {
     CollectivesOptions options = kWithCopies;
+    // Three ranks plan kernels over relays where these have many blocks, copies where they have few.
+    if (by_kernels || ranks == 2) options.max_blocks = (ranks - 1) * kBlocks;
     options.relayed_kernels = by_kernels;
     options.relays = {&context_->devices(), &context_->load()};
     return options;
@@ -178,7 +183,7 @@ TEST_P(OtherPrograms, NeitherIsSlower) {
   std::vector<std::unique_ptr<ForeignCopies>> others;
   Group group(traffic.ranks);
   group.run([&](Communicator& comm) {
-    Rank rank(comm, options(traffic.by_kernels), traffic.op);
+    Rank rank(comm, options(traffic.ranks, traffic.by_kernels), traffic.op);
     const double idle_us = rank.use_relays();
     const double idle_without_us = rank.without_us();
     rank.on_first([&] {

@@ -38,12 +38,10 @@ constexpr int kMaxLineBlocks = 128;
 /// From this number on more blocks gain nothing. Where fewer are allowed than a kernel asks for,
 /// each byte of the buffer costs a part of a block's time, next to that of the wire. The rates of a
 /// block are fitted to 2 x H200, us by 112, 64, 32, 16 blocks: allreduce of 16 MiB in two stages by
-/// lines 58.5, 66.4, 84.6, 111, by channels 59.0, 60.1, 67.8, 76.4; of 1 MiB by cells 9.0, 10.4,
-/// 11.4, 14.9.
+/// lines 58.5, 66.4, 84.6, 111; of 1 MiB by cells 9.0, 10.4, 11.4, 14.9.
 constexpr int kManyBlocks = 112;
 constexpr double kCellBlockGbps = 17;
 constexpr double kLineBlockGbps = 21;
-constexpr double kFlatBlockGbps = 52;
 
 /// From this size on, as many blocks as there may be keep more stores in flight (2 x H200: 96 best
 /// at 4 MiB, 128 from 16 MiB on).
@@ -56,11 +54,26 @@ constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
 /// at 4 MiB, and within 3 % of 64 KiB from 16 MiB on).
 constexpr std::uint64_t kMinSlot = 4 * kKiB;
 constexpr std::uint64_t kMaxSlot = 32 * kKiB;
-/// Over relays tiles are smaller: links are slower, and a channel begins and ends with a tile that
-/// is on one hop alone (simulated mesh: of 8 KiB best at 4 and 16 MiB, of 16 KiB from 64 MiB on).
-constexpr std::uint64_t kTilesOverRelays = 8;
+
+/// A step of a channel: what it takes at least, with one stage and for each further one, and what a
+/// block sends at most (2 x H200, 4 to 64 blocks: a step of tiles of 8 to 32 KiB takes 3.1 to 3.6
+/// us in an all_gather, of 32 KiB 5.3 in an allreduce of two stages; larger ones carry no more).
+struct Steps {
+  double us;
+  double stage_us;
+  double block_gbps;
+  double exponent;
+};
+/// Blocks are no limit or the links are none, but for numbers in between: there both count (as the
+/// times above: 0.8 to 1.1 of those from 4 MiB on).
+constexpr Steps kSteps{3.4, 1.9, 12.5, 4};
+/// Over relays each size of tiles is weighed. Larger ones need fewer blocks, but a channel begins
+/// and ends with a tile that is on one hop alone. A tile waits for two links, and for its step, so
+/// both times always count (the same two GPUs, tiles over the memory of both: steps of 3.0 and 4.0
+/// us, 8.4 to 9.2 GB/s a block; simulated mesh, all_gather of 64 MiB by 48 to 126 blocks: within
+/// 5 %).
+constexpr Steps kRelayedSteps{3.0, 1.0, 9, 2};
 constexpr std::uint64_t kMinRelayedSlot = 8 * kKiB;
-constexpr std::uint64_t kMaxRelayedSlot = 16 * kKiB;
 /// All ways carry as much, so their links have to be alike.
 constexpr double kUnlikeLinks = 0.15;
 
@@ -241,6 +254,18 @@ double bytes_us(const Node& node, const Traffic& traffic, double wire_us, double
   return factor * std::max({wire_us, stored, memory});
 }
 
+/// Time of a call by channels, in which a rank sends `bytes`, by its time on the wire.
+double in_steps_us(double wire_us, double bytes, const KernelPlan& kernel, const Steps& steps) {
+  const double step_us = steps.us + steps.stage_us * (kernel.stages - 1);
+  const double tiles = static_cast<double>(kernel.slot_bytes) * kernel.stages;
+  const double gbps = std::min(steps.block_gbps, tiles / (step_us * kBytesPerGbpsUs));
+  // The first step is a part of what a stage takes next to its bytes.
+  const double blocks_us =
+      std::max(0.0, bytes / (kernel.blocks * gbps * kBytesPerGbpsUs) - step_us);
+  return std::pow(std::pow(wire_us, steps.exponent) + std::pow(blocks_us, steps.exponent),
+                  1 / steps.exponent);
+}
+
 int at_most(int blocks, int max_blocks) {
   return std::max(1, max_blocks > 0 ? std::min(blocks, max_blocks) : blocks);
 }
@@ -362,6 +387,7 @@ struct Wire {
   double factor = 1;  ///< bytes on the wire, for each one
   bool by_host_cache = false;
   std::vector<int> relays = {};
+  const Steps* steps = nullptr;  ///< of channels
 };
 
 /// Fills in stages and time of a kernel that is launched so.
@@ -381,7 +407,9 @@ KernelCost cost_of(const Node& node, const CollectiveRequest& request, KernelPla
   }
   cost.links = all.links();
   cost.start_us = node.costs.kernel_start_us + kernel.stages * how.hop_us;
-  cost.us = cost.start_us + bytes_us(node, all, wire(all).us, static_cast<double>(request.bytes()),
+  double wire_us = wire(all).us;
+  if (how.steps != nullptr) wire_us = in_steps_us(wire_us, all.max_out(), kernel, *how.steps);
+  cost.us = cost.start_us + bytes_us(node, all, wire_us, static_cast<double>(request.bytes()),
                                      kernel.blocks, how.factor);
   return cost;
 }
@@ -405,6 +433,29 @@ KernelCost best_stages(const CollectiveRequest& request, const CostOfStages& cos
   return gains || two.us < best.us ? two : best;
 }
 
+/// Of a call by channels of which some go over relays: with the tiles that take the least time.
+KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, KernelPlan kernel) {
+  const std::vector<int> relays = relays_of_kernels(node, request);
+  const auto period = static_cast<int>(ways_of(request, relays).period());
+  kernel.blocks = std::max(1, kernel.blocks / period) * period;
+  const double link_gbps = peer_gbps(node, request.gpus[0], request.gpus[1]);
+  KernelCost best;
+  for (std::uint64_t slot = kMinRelayedSlot; slot <= kMaxSlot; slot *= 2) {
+    kernel.slot_bytes = slot;
+    // A tile is loaded from another GPU, after the first ones of all channels that share its link.
+    const double second_hop_us =
+        node.costs.flag_us +
+        transfer_us(slot * static_cast<std::uint64_t>(kernel.blocks / period), link_gbps);
+    const KernelCost cost =
+        cost_of(node, request, kernel,
+                {.hop_us = node.costs.fence_us + node.costs.flag_us + kTurnUs + second_hop_us,
+                 .relays = relays,
+                 .steps = &kRelayedSteps});
+    if (slot == kMinRelayedSlot || cost.us < best.us) best = cost;
+  }
+  return best;
+}
+
 }  // namespace
 
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
@@ -413,12 +464,7 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                     request.by_parts() ? 1 : requested.stages};
   const bool by_host = !why_no_peer_access(node, request).empty();
   if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
-  std::vector<int> relays;
-  if (algorithm == Algorithm::relayed_flat) {
-    relays = relays_of_kernels(node, request);
-    const auto period = static_cast<int>(ways_of(request, relays).period());
-    kernel.blocks = std::max(1, kernel.blocks / period) * period;
-  }
+  if (algorithm == Algorithm::relayed_flat) return best_over_relays(node, request, kernel);
   // `gbps`: of a block.
   const auto with_few_blocks = [&](KernelCost cost, double gbps) {
     const int enough = std::min(requested.blocks, kManyBlocks);
@@ -438,14 +484,12 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
   const std::uint64_t part = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes =
-      relays.empty()
-          ? std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot, kMaxSlot)
-          : std::clamp(std::bit_floor(part / kTilesOverRelays), kMinRelayedSlot, kMaxRelayedSlot);
-  double hop_us =
+      std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot, kMaxSlot);
+  const double hop_us =
       by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs;
-  if (!relays.empty()) hop_us += node.costs.flag_us;  // a tile is loaded from another GPU
-  return with_few_blocks(cost_of(node, request, kernel, {hop_us, 1, by_host, relays}),
-                         kFlatBlockGbps);
+  Wire how{.hop_us = hop_us, .by_host_cache = by_host};
+  if (!by_host) how.steps = &kSteps;
+  return cost_of(node, request, kernel, how);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {

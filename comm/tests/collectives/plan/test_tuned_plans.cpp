@@ -167,7 +167,7 @@ TEST(PlanWithoutHost, IslandsOutOfRankOrder_SumInRankOrder) {
 TEST(TunedPlans, WaysToTry) {
   const auto small = names_of(candidate_variants(known("narval"), allreduce(64 * kKiB), {}));
   EXPECT_THAT(small,
-              AllOf(Contains("cells, 2 stages, 8 blocks"), Contains("flat, 1 stage, 8 blocks"),
+              AllOf(Contains("cells, 2 stages, 8 blocks"), Contains("flat, 1 stage, 32 blocks"),
                     Not(Contains(HasSubstr("chunks")))));
   // Three times as long, the model says.
   EXPECT_THAT(small, Not(Contains(HasSubstr("flat, 2 stages"))));
