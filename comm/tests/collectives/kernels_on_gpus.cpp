@@ -47,7 +47,7 @@ struct Options {
   std::uint64_t factor = 4;
   std::vector<std::uint32_t> blocks{8, 16, 32, 64, 96, 128};  ///< of calls by channels
   bool all = false;  ///< print every shape, not the best of each kernel
-  int calls = 0;     ///< timed of each shape, behind a few more; 0: by their size
+  int calls = 0;     ///< timed of each shape, after one more; 0: by their size
   std::string op = "allreduce";
   DataType type = DataType::float32;
   SumOrder order = SumOrder::rank;
@@ -370,7 +370,7 @@ bool run(const Options& options) {
   return right;
 }
 
-/// Of a list with commas.
+/// The numbers of a list with commas.
 std::vector<std::uint32_t> numbers_of(const std::string& list) {
   std::vector<std::uint32_t> numbers;
   std::istringstream text(list);

@@ -433,7 +433,7 @@ KernelCost best_stages(const CollectiveRequest& request, const CostOfStages& cos
   return gains || two.us < best.us ? two : best;
 }
 
-/// Of a call by channels of which some go over relays: with the tiles that take the least time.
+/// A call by channels, some of them over relays, with the tiles that take the least time.
 KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, KernelPlan kernel) {
   const std::vector<int> relays = relays_of_kernels(node, request);
   const auto period = static_cast<int>(ways_of(request, relays).period());
