@@ -225,11 +225,20 @@ class PlanMaker {
   Evaluation weigh_rotation() const {
     Evaluation weighed{Algorithm::pairwise, 0, {}, {}, 0, 1, no_peers_};
     if (!weighed.reason.empty()) return weighed;
-    if (no_kernels_.empty()) weighed.reason = "as flat, but every chunk costs copies and events";
+    if (no_kernels_.empty() && !lacks_blocks())
+      weighed.reason = "as flat, but every chunk costs copies and events";
     by_schedule(weighed, [&](std::uint64_t chunk) {
       return flat_schedule(node_, request_, chunk, /*by_host=*/false);
     });
     return weighed;
+  }
+
+  /// Whether `flat` is slower for want of blocks by more than copies have to promise. Sums take
+  /// blocks by copies as well.
+  [[nodiscard]] bool lacks_blocks() const {
+    if (options_.max_blocks == 0 || request_.reduces()) return false;
+    return flat_cost(node_, request_, options_.max_blocks).us * kCopiesMustReach >
+           flat_cost(node_, request_, 0).us;
   }
 
   Evaluation weigh_relayed() const {

@@ -356,6 +356,24 @@ TEST(CollectivePlans, FewBlocks_ArePredictedSlower) {
 }
 
 /// So that the links of host memory and those between GPUs are busy equally long.
+TEST(CollectivePlans, FewBlocks_LeaveWhatNeedsNoSumsToCopies) {
+  const Node node = known("hgx-h200-x4");
+  const auto planned = [&](CollectiveOp op, int blocks) {
+    CollectiveOptions options;
+    options.max_blocks = blocks;
+    return plan_collective(node, request_of_bytes(op, DataType::float32, 64 * kMiB, 4), options)
+        .algorithm;
+  };
+  for (const CollectiveOp op :
+       {CollectiveOp::all_gather, CollectiveOp::all_to_all, CollectiveOp::broadcast}) {
+    EXPECT_EQ(planned(op, 8), Algorithm::pairwise);
+    EXPECT_EQ(planned(op, 48), Algorithm::flat);
+    EXPECT_EQ(planned(op, 0), Algorithm::flat);
+  }
+  EXPECT_NE(planned(CollectiveOp::allreduce, 8), Algorithm::pairwise);
+  EXPECT_NE(planned(CollectiveOp::reduce_scatter, 8), Algorithm::pairwise);
+}
+
 TEST(CollectivePlans, BothPartsOfAMixedPlanEndTogether) {
   for (const char* node : {"narval", "beluga", "cedar"}) {
     const CollectivePlan plan = allreduce_of(node, 256 * kMiB);
