@@ -32,6 +32,7 @@ class MemorySystem {
   // called from outside of all threads, once.
 
   /// Calls `then` when all parts have been fetched. False when that takes no time: no call then.
+  /// `acquires`: by loads that order what follows them.
   virtual bool fetch(const detail::LoadPart* parts, std::size_t count, bool acquires,
                      std::function<void()> then) = 0;
   /// Calls `arrived` when what a thread of `block` stores there has arrived; false as above.
