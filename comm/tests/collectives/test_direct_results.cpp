@@ -18,10 +18,12 @@ namespace polypath::test {
 namespace {
 
 std::uint32_t direct_ranks() { return static_cast<std::uint32_t>(gpus_up_to(4)); }
-constexpr CollectivesOptions kSomeBlocks{.max_blocks = 24, .check = false, .direct_results = true};
-/// The size of a message, and four times that of a part: these go by channels, in more tiles than
-/// the lag. Two ranks have larger tiles.
-constexpr std::uint64_t kBytes = std::uint64_t{7} << 20;
+/// The size of a message, and four times that of a part, and blocks: so they go by channels, in more
+/// tiles than the lag. Two ranks have larger cells.
+std::uint64_t direct_bytes() { return std::uint64_t{direct_ranks() == 2 ? 7U : 3U} << 20; }
+CollectivesOptions direct_options() {
+  return {.max_blocks = direct_ranks() == 2 ? 24 : 8, .check = false, .direct_results = true};
+}
 
 /// By channels, with buffers that are apart and aligned unless the test says otherwise.
 PlannedCall large_call(Random& random, CollectiveOp op, DataType type,
@@ -34,8 +36,8 @@ PlannedCall large_call(Random& random, CollectiveOp op, DataType type,
   const bool is_of_parts = op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter ||
                            op == CollectiveOp::all_to_all;
   // A few elements past whole tiles; parts are such that places are aligned.
-  call.what.count =
-      kBytes / size_of(type) / (is_of_parts && direct_ranks() > 2 ? 4 : 1) + kWindowAlignment;
+  call.what.count = direct_bytes() / size_of(type) / (is_of_parts && direct_ranks() > 2 ? 4 : 1) +
+                    kWindowAlignment;
   if (alter) alter(call.what);
   call.images = images_of(random, call.what);
   return call;
@@ -75,7 +77,7 @@ class DirectResults : public testing::Test {
                     const std::function<bool(const CollectiveCase&, int)>& expected,
                     const std::function<void(CollectivesOptions&, int)>& alter = {}) {
     group_->run([&](Communicator& comm) {
-      CollectivesOptions options = kSomeBlocks;
+      CollectivesOptions options = direct_options();
       if (alter) alter(options, comm.rank());
       Collectives collectives(comm, options);
       const Stream stream(driver(), comm.context());
@@ -184,7 +186,7 @@ TEST_F(DirectResults, CapturedCalls_AreDirectAtEachLaunch) {
     row.push_back(large_call(random, op, DataType::bfloat16));
   const std::vector<PlannedCall> last{row.back()};
   group_->run([&](Communicator& comm) {
-    Collectives collectives(comm, kSomeBlocks);
+    Collectives collectives(comm, direct_options());
     const Stream stream(driver(), comm.context());
     const CallRow captured(driver(), row, comm.rank());
     const CapturedRow graph(driver(), stream.get(), [&] {
@@ -242,7 +244,7 @@ TEST_F(DirectResults, OtherMemory_IsDirectWhereItIsSymmetric) {
   };
   for (const OtherMemory& memory : all)
     group_->run([&](Communicator& comm) {
-      Collectives collectives(comm, kSomeBlocks);
+      Collectives collectives(comm, direct_options());
       const Stream stream(driver(), comm.context());
       const Image& image = planned.images[static_cast<std::size_t>(comm.rank())];
       const CUdeviceptr address = memory.alloc(comm, bytes, stream.get());
