@@ -3,7 +3,8 @@
 //
 // - What one block stores to another memory leaves it at block_gbps, queues after what its GPU has
 //   on the way to the same memory, and flows with everything else. It is there fence_us after its
-//   flow, words (up to 16 bytes) flag_us after it. A fence of system scope ends flag_us after that.
+//   flow, words (up to 16 bytes) flag_us after it. A fence of system scope ends flag_us after
+//   that.
 // - What is loaded from another memory flows as well, and arrives flag_us and load_us later; words
 //   take flag_us. Flags of 4 bytes in host memory take nothing: kernels look at them while they
 //   wait.
