@@ -8,8 +8,8 @@
 // - What is loaded from another memory flows as well, and arrives flag_us and load_us later; words
 //   take flag_us. Flags of 4 bytes in host memory take nothing: kernels look at them while they
 //   wait.
-// - Bytes in bulk of the GPU's own memory flow at memory_gbps, loads and stores together. Loads take
-//   load_us more, and words that are acquired as well; other words take no time.
+// - Bytes in bulk of the GPU's own memory flow at memory_gbps, loads and stores together. Loads
+//   take load_us more, and words that are acquired as well; other words take no time.
 // - A kernel begins kernel_start_us after it may.
 #pragma once
 
