@@ -64,8 +64,8 @@ struct Steps {
   double block_gbps;
   double exponent;
 };
-/// Blocks are no limit or the links are none, but for numbers in between: there both count (as the
-/// times above: 0.8 to 1.1 of those from 4 MiB on).
+/// Either the blocks or the links are the limit, but for numbers in between: there both count (the
+/// times above were 0.9 to 1.3 of those predicted, from 4 MiB on).
 constexpr Steps kSteps{3.4, 1.9, 12.5, 4};
 /// Over relays each size of tiles is weighed. Larger ones need fewer blocks, but a channel begins
 /// and ends with a tile that is on one hop alone. A tile waits for two links, and for its step, so
