@@ -5,14 +5,14 @@
 //   kernels_on_gpus [--gpus N] [--ranks N] [--relays N] [--rows N] [--seed N] [--most BYTES] [--all]
 //                   [--op allreduce|...] [--driver LIBRARY] [--type float32|bfloat16] [--factor N]
 //                   [--order rank|tree] [--uneven 1] [--least BYTES] [--blocks N,N...]
-//                   [--calls N]
+//                   [--tiles BYTES,BYTES...] [--calls N]
 //
 // --ranks: more than GPUs, so that one or two GPUs can try the kernels of eight ranks. Ranks that
 // share a GPU are not timed.
 // --relays: GPUs after those of the ranks, over which some calls by channels go; where there are none
 // their memory lies on a rank's.
-// --factor: from one size to the next, default 4. --blocks: those that channels are timed with. A few
-// blocks carry about what a link of a mesh does, and three times as many, over relays, what three do.
+// --factor: from one size to the next, default 4. --blocks, --tiles: those that channels are timed
+// with. A few blocks carry about what a link of a mesh does, and three times as many, over relays, what three do.
 // --calls: timed of each shape. --order: of sums. --uneven 1: reduce_scatter and
 // all_gather by the kernels of uneven parts, whose parts are as long as even ones: what these
 // kernels cost.
@@ -34,7 +34,7 @@
 namespace polypath::test {
 namespace {
 
-constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint32_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 struct Options {
@@ -46,6 +46,7 @@ struct Options {
   std::uint64_t most = 256 * kMiB;
   std::uint64_t factor = 4;
   std::vector<std::uint32_t> blocks{8, 16, 32, 64, 96, 128};  ///< of calls by channels
+  std::vector<std::uint32_t> tiles{4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB};
   bool all = false;  ///< print every shape, not the best of each kernel
   int calls = 0;     ///< timed of each shape, after one more; 0: by their size
   std::string op = "allreduce";
@@ -237,8 +238,7 @@ double bus_bytes(const CollectiveCase& what) {
 }
 
 std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const ScratchShape& shape,
-                                       const std::vector<std::uint32_t>& channel_blocks,
-                                       bool has_relays) {
+                                       const Options& options) {
   std::vector<CollectiveCase> cases;
   CollectiveCase what = base;
   const bool staged = base.op == CollectiveOp::allreduce || base.op == CollectiveOp::broadcast ||
@@ -263,8 +263,8 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
       }
     what.family = KernelFamily::channels;
     if (staged && stages == 1 && bytes > 4 * kMiB && base.ranks > 2) continue;
-    for (const std::uint32_t blocks : channel_blocks)
-      for (const std::uint64_t tile : {4 * kKiB, 8 * kKiB, 16 * kKiB, 32 * kKiB, 64 * kKiB})
+    for (const std::uint32_t blocks : options.blocks)
+      for (const std::uint32_t tile : options.tiles)
         for (const std::uint32_t lag : {2, 3, 4}) {
           if (bytes > 16 * kMiB && tile < 8 * kKiB) continue;
           // A share of one tile or less: larger tiles and lags change nothing.
@@ -272,12 +272,12 @@ std::vector<CollectiveCase> shapes_for(const CollectiveCase& base, const Scratch
           if (share <= tile && lag > 2) continue;
           if (share <= tile / 2 && tile > 4 * kKiB) continue;
           what.blocks = blocks;
-          what.tile_bytes = static_cast<std::uint32_t>(tile);
+          what.tile_bytes = tile;
           what.lag = lag;
           what.is_relayed = false;
           cases.push_back(what);
           what.is_relayed = true;
-          if (has_relays) cases.push_back(what);
+          if (options.relays > 0) cases.push_back(what);
         }
     what.is_relayed = false;
   }
@@ -308,7 +308,7 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
     timer.expect(base);
     std::vector<Timed> times;
     for (const CollectiveCase& what :
-         shapes_for(base, ranks.shape(), options.blocks, ranks.relays() > 0))
+         shapes_for(base, ranks.shape(), options))
       times.push_back(timer.time(what));
     std::ranges::stable_sort(times, {}, &Timed::us);
     std::array<std::size_t, kKernelFamilies.size()> printed{};
@@ -405,6 +405,8 @@ Options parsed(int argc, char** argv) {
       options.least = std::stoull(value);
     else if (name == "--blocks")
       options.blocks = numbers_of(value);
+    else if (name == "--tiles")
+      options.tiles = numbers_of(value);
     else if (name == "--calls")
       options.calls = std::stoi(value);
     else if (name == "--most")
