@@ -5,9 +5,18 @@
 #include <utility>
 
 #include "polypath/device/detail/ll_packet.hpp"
+#include "simt/platform.cuh"
 #include "simt/run.hpp"
 
 namespace polypath::test {
+
+/// What the next kernel of a stream finds in memory.
+SIMT_KERNEL(test_take_results, 32, const std::uint32_t* memory, std::uint32_t* taken,
+            std::size_t words) {
+  for (std::size_t i = simt::thread_index(); i < words; i += 32)
+    simt::store(taken + i, simt::load(memory + i));
+}
+
 namespace {
 
 constexpr unsigned kThreads = 64;  // of a block: the kernels run with any number of warps
@@ -23,7 +32,9 @@ struct alignas(kWindowAlignment) Aligned {
 
 struct HostKernelRanks::Calls {
   std::vector<std::vector<Image>> images;                 // by call and rank
-  std::vector<std::vector<std::vector<Aligned>>> memory;  // by rank and call
+  std::vector<std::vector<std::vector<Aligned>>> memory;  // by call and rank
+  /// What a kernel found there right after the call, by call and rank.
+  std::vector<std::vector<std::vector<std::uint32_t>>> taken;
   std::vector<std::vector<simt::Launch>> launches;        // by rank and call
   simt::RunOptions options;
 };
@@ -107,6 +118,28 @@ simt::Launch HostKernelRanks::launch_of(const CollectiveCase& what, std::uint32_
   return simt::launch(name, device, blocks, kThreads, static_cast<CollectiveArgs>(args));
 }
 
+HostKernelRanks::Calls HostKernelRanks::prepare_row(const std::vector<CollectiveCase>& cases,
+                                                    std::uint64_t seed) {
+  Calls calls = prepare(cases, seed);
+  std::vector<std::vector<simt::Launch>> launches(ranks_.size());
+  for (std::size_t call = 0; call < cases.size(); ++call) {
+    auto& taken = calls.taken.emplace_back(ranks_.size());
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      const auto* const memory =
+          reinterpret_cast<const std::uint32_t*>(calls.memory[call][rank].data());
+      taken[rank].resize(calls.images[call][rank].after.size() / sizeof(std::uint32_t) + 1);
+      launches[rank].push_back(calls.launches[rank][call]);
+      launches[rank].push_back(simt::launch("test_take_results", static_cast<int>(rank), 1, 32,
+                                            memory, taken[rank].data(), taken[rank].size()));
+      calls.options.memory.push_back({taken[rank].data(),
+                                      taken[rank].size() * sizeof(std::uint32_t),
+                                      static_cast<int>(rank)});
+    }
+  }
+  calls.launches = std::move(launches);
+  return calls;
+}
+
 HostKernelRanks::Calls HostKernelRanks::prepare(const std::vector<CollectiveCase>& cases,
                                                 std::uint64_t seed) {
   Calls calls;
@@ -173,7 +206,7 @@ bool HostKernelRanks::has_used_slots(std::uint32_t ring) const {
 }
 
 std::string HostKernelRanks::run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed) {
-  const Calls calls = prepare(cases, seed);
+  const Calls calls = prepare_row(cases, seed);
   if (const std::string error = simt::run(calls.launches, calls.options); !error.empty())
     return error;
   return difference_after(calls, cases);
@@ -188,7 +221,7 @@ std::string HostKernelRanks::run_together(const std::vector<HostKernelRanks*>& c
   options.seed = seed;
   options.blocks_of_device = blocks_of_device;
   for (std::size_t i = 0; i < communicators.size(); ++i) {
-    const Calls& of_this = calls.emplace_back(communicators[i]->prepare(rows[i], seed + i));
+    const Calls& of_this = calls.emplace_back(communicators[i]->prepare_row(rows[i], seed + i));
     launches.insert(launches.end(), of_this.launches.begin(), of_this.launches.end());
     const auto& memory = of_this.options.memory;
     options.memory.insert(options.memory.end(), memory.begin(), memory.end());
@@ -208,7 +241,10 @@ std::string HostKernelRanks::difference_after(const Calls& calls,
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       const auto* const result =
           reinterpret_cast<const unsigned char*>(calls.memory[call][rank].data());
-      const std::string text = difference(calls.images[call][rank], result);
+      std::string text = difference(calls.images[call][rank], result);
+      if (text.empty() && !calls.taken.empty())
+        text = difference(calls.images[call][rank],
+                          reinterpret_cast<const unsigned char*>(calls.taken[call][rank].data()));
       if (!text.empty())
         return "call " + std::to_string(call) + " on rank " + std::to_string(rank) + ": " +
                cases[call].text() + "\n" + text;
