@@ -103,27 +103,17 @@ POLYPATH_DEVICE void combine_as_tree(const Operation& operation, int count,
   }
 }
 
-/// What is left of a thread's way: `i` and what follows, fewer than 2 kInFlight items.
-template <int kInFlight, typename Several>
-POLYPATH_DEVICE void stride_rest(std::size_t i, std::size_t step, std::size_t count,
-                                 const Several& several) {
-  if (i + (kInFlight - 1) * step < count) {
-    several(std::integral_constant<int, kInFlight>{}, i, step);
-    i += kInFlight * step;
-  }
-  if constexpr (kInFlight > 1) stride_rest<(kInFlight + 1) / 2>(i, step, count, several);
-}
-
-/// The group's way over `count` items: kInFlight of a thread together, a group's width apart, then
-/// at most once half as many, and so on, down to one. `several(number, first, step)` is called for
-/// them; the number is a std::integral_constant.
+/// The group's way over `count` items: kInFlight of a thread together, a group's width apart, and at
+/// the end as many as are left, also together. For them `several(whole, first, step)` is called;
+/// `whole` is a std::bool_constant: whether all kInFlight are less than `count`.
 template <int kInFlight, typename Group, typename Several>
 POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several& several) {
   const std::size_t step = group.size();
   std::size_t i = group.rank();
   for (; i + (kInFlight - 1) * step < count; i += kInFlight * step)
-    several(std::integral_constant<int, kInFlight>{}, i, step);
-  if constexpr (kInFlight > 1) stride_rest<(kInFlight + 1) / 2>(i, step, count, several);
+    several(std::true_type{}, i, step);
+  if constexpr (kInFlight > 1)
+    if (i < count) several(std::false_type{}, i, step);
 }
 
 }  // namespace detail
