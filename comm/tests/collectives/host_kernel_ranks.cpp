@@ -19,7 +19,7 @@ SIMT_KERNEL(test_take_results, 32, const std::uint32_t* memory, std::uint32_t* t
 
 namespace {
 
-constexpr unsigned kThreads = 64;  // of a block: the kernels run with any number of warps
+constexpr unsigned kThreads = 96;  // of a block: channels need three warps, others one
 /// After each buffer, where a defect may store that takes it for a longer one; bytes.
 constexpr std::size_t kBeyond = 64 * 1024;
 

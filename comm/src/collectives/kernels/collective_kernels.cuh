@@ -10,8 +10,8 @@
 #define POLYPATH_PARAMETER const __grid_constant__
 #else
 #define POLYPATH_PARAMETER const
-// In the simulated driver one warp may do a block's work; of channels, one next to that which
-// leads.
+// In the simulated driver one warp may do a block's work; of channels, one next to those that lead
+// and tell.
 #define POLYPATH_FOLDS(name, warps) SIMT_EMULATED_THREADS(name, 32 * (warps))
 #endif
 #if !defined(POLYPATH_FOLDS)
@@ -35,7 +35,7 @@
 
 #define POLYPATH_COLLECTIVE_KERNELS(type, Element, order, Args)     \
   POLYPATH_COLLECTIVE_KERNEL(cells, type, Element, order, Args, 1); \
-  POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, order, Args, 2)
+  POLYPATH_COLLECTIVE_KERNEL(channels, type, Element, order, Args, 3)
 
 /// Kernels of calls whose parts are even and whose sums are in rank order.
 #define POLYPATH_EVEN_KERNELS(type, Element)                        \

@@ -17,15 +17,18 @@
 //
 // The buffers are cut into pieces (rank_roles.h), each piece into one share a channel, a share
 // into tiles. A block goes through the tiles of a channel in steps, each between two barriers. In
-// step i all warps but the first
-//   work     push tile i of `in` into the peers' slots; combine tile i - lag from its slots and the
-//            block's own part, store the result in `out` and push it to the peers; copy tile
-//            i - 2 lag from its slots to `out` (i - lag where nothing was combined before);
-// and the first one meanwhile, 32 lanes, one a kind of flag and peer,
-//   tells    of step i - 1: a fence of system scope, and its flag at its peer: what was filled,
-//            what was taken; then
-//   waits    until the peers have filled and taken what step i + 1 needs (acquire), and writes down
-//            the work of that step.
+// step i
+//   the first warp leads   It waits until the peers have filled and taken what step i + 1 needs
+//            (acquire), and writes down the work of that step.
+//   the second one tells   of step i - 1: a fence of system scope, and flags at the peers: what was
+//            filled, what was taken.
+//   all others work        They push tile i of `in` into the peers' slots; combine tile i - lag
+//            from its slots and the block's own part, store the result in `out` and push it to the
+//            peers; copy tile i - 2 lag from its slots to `out` (i - lag where nothing was combined
+//            before).
+// Each lane of the first two warps has one kind of flag of one peer (ring_side.h). A fence next to
+// stores of others takes about as long as a small tile, and so does a wait: one warp for both would
+// make such steps twice as long.
 // A tile that is empty (the piece is shorter) is neither sent nor counted, by sender and receiver
 // alike, for both compute its length from the same numbers.
 //
@@ -36,7 +39,7 @@
 //
 // No deadlock, provided that all blocks of a call run at once, lag >= 2 and slots >= lag + 2.
 // 1. Within a channel. Give preparing step i the time 2i; then telling of step i has the time
-//    2i + 3, for it comes after preparing step i + 1, and before preparing step i + 2. Preparing
+//    2i + 3, for it comes after preparing step i + 1, and before preparing step i + 3. Preparing
 //    step i needs, for tiles to combine or to copy, what was told of step i - lag; to fill a slot,
 //    tile by tile `slots` earlier, what was told of step i - slots + lag. Both were told before 2i:
 //    waiting goes back in time only, so the rank in the earliest step can go on, once every rank is
@@ -86,7 +89,7 @@
 
 namespace polypath::channels {
 
-/// What a block works on in one step; in shared memory.
+/// What a block does in one step; in shared memory.
 struct Work {
   struct Move {
     const unsigned char* from;
@@ -101,6 +104,8 @@ struct Work {
   std::uint32_t source_count;
   std::uint32_t target_count;
   std::uint32_t combined_bytes;
+  std::uint32_t told;      ///< lanes that fill or take a slot
+  std::uint32_t unfenced;  ///< ... of them without a fence, as a planted fault has it
 };
 
 SIMT_DEVICE std::uint32_t bits_below(std::uint32_t set, std::uint32_t bit) {
@@ -110,7 +115,13 @@ SIMT_DEVICE std::uint32_t bits_below(std::uint32_t set, std::uint32_t bit) {
   return count;
 }
 
-/// One lane of the first warp: one side of one ring of a channel, with one peer.
+SIMT_DEVICE std::uint64_t* count_address(const CollectiveArgs& args, std::uint32_t channel) {
+  return reinterpret_cast<std::uint64_t*>(args.counts +
+                                          ScratchLayout{args.shape}.counts(channel)) +
+         simt::lane_index();
+}
+
+/// One lane of the first warp: what one side of one ring of a channel needs, with one peer.
 template <typename Args>
 class RingEnd {
  public:
@@ -120,12 +131,11 @@ class RingEnd {
         channel_(channel),
         layout_{args.shape},
         side_(ring_side_of(part.pieces, part.roles, args.rank, args.lag, simt::lane_index())),
-        relay_(ways_of(args).relay_of(channel)),
-        count_address_(reinterpret_cast<std::uint64_t*>(args.counts + layout_.counts(channel)) +
-                       simt::lane_index()) {
+        relay_(ways_of(args).relay_of(channel)) {
     if (has_mutant(Fault::peer_part_pushed) && side_.kind == kPushes1) side_.piece = side_.peer;
-    if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
-    prepared_ = first_told_ = told_;
+    if (side_.uses_ring && !has_mutant(Fault::counts_not_kept))
+      first_ = simt::load(count_address(args, channel));
+    prepared_ = first_;
   }
 
   /// Waits for what it needs in `step`, and enters its part of the work; of the step after the last
@@ -140,11 +150,11 @@ class RingEnd {
       tile_ = tile_of(cut, index, part_.pieces.length(side_.piece));
       if (tile_.bytes != 0 && side_.uses_ring && side_.ring() == 1) arrived = find_place(index);
     }
-    next_ = tile_.bytes != 0 && side_.uses_ring;
-    if (next_ && arrived) arrived = wait();
+    uses_slot_ = tile_.bytes != 0 && side_.uses_ring;
+    if (uses_slot_ && arrived) arrived = wait();
     enter(work);
     if (simt::lane_index() == 0) work.is_end = is_end;
-    if (next_) ++prepared_;
+    if (uses_slot_) ++prepared_;
     return arrived;
   }
 
@@ -152,30 +162,7 @@ class RingEnd {
   /// it stores nothing into `out` any more.
   SIMT_DEVICE void give_up() const {
     if (side_.kind == kTakes1 && window_ != nullptr && !has_mutant(Fault::window_not_withdrawn))
-      windows::announce(args_, window_of(side_.peer, args_.rank), first_told_ + 1, nullptr);
-  }
-
-  /// After the barrier that ends a step, before the next is prepared: tells the peer what it did.
-  SIMT_DEVICE void tell() {
-    // As a planted fault has it: of the step that others are still working at.
-    const bool is_early =
-        has_mutant(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
-    if (is_early ? next_ : last_) {
-      ++told_;
-      std::uint64_t* const flag =
-          words(side_.peer, layout_.flags(channel_)) + side_.other_kind() * kMaxRanks + args_.rank;
-      const bool is_unfenced =
-          has_mutant(Fault::flag_without_fence) ||
-          (has_mutant(Fault::direct_without_fence) && side_.pushes() && window_ != nullptr);
-      if (!is_unfenced) simt::fence_sys();
-      simt::store_relaxed(flag, told_);
-    }
-    last_ = next_;
-    next_ = false;
-  }
-
-  SIMT_DEVICE void keep_count() {
-    if (side_.uses_ring) simt::store(count_address_, told_);
+      windows::announce(args_, window_of(side_.peer, args_.rank), first_ + 1, nullptr);
   }
 
  private:
@@ -201,7 +188,7 @@ class RingEnd {
         tile_of(cut, first_direct(), part_.pieces.length(side_.piece)).bytes == 0)
       return;
     window_ = windows::place_of(args_, side_.peer, part_.pieces.out(side_.piece));
-    windows::announce(args_, window_of(side_.peer, args_.rank), first_told_ + 1, window_);
+    windows::announce(args_, window_of(side_.peer, args_.rank), first_ + 1, window_);
   }
 
   /// Where tile `index` of ring 1 goes; the first one that may go straight waits for the receiver's
@@ -209,7 +196,7 @@ class RingEnd {
   SIMT_DEVICE bool find_place(std::uint32_t index) {
     if (index < first_direct()) return true;
     if (side_.pushes() && index == first_direct() &&
-        !windows::await(args_, window_of(args_.rank, side_.peer), side_.peer, first_told_ + 1,
+        !windows::await(args_, window_of(args_.rank, side_.peer), side_.peer, first_ + 1,
                         window_))
       return false;
     is_direct_ = window_ != nullptr;
@@ -265,14 +252,14 @@ class RingEnd {
     const bool keeps = side_.keeps && tile_.bytes != 0 && in() != out();
     const bool is_there = side_.kind == kTakes1 && is_direct_ &&  // its sender stored it in `out`
                           !has_mutant(Fault::direct_tile_moved);
-    const bool moves = (next_ && !side_.combines && !is_there) || keeps;
+    const bool moves = (uses_slot_ && !side_.combines && !is_there) || keeps;
     const std::uint32_t movers = simt::warp_ballot(moves);
     if (moves) {
       const std::uint32_t place = count_bits(movers & ((1U << simt::lane_index()) - 1));
       work.moves[place] = {side_.pushes() || keeps ? in() : slot(),
                            side_.pushes() ? target() : out(), tile_.bytes};
     }
-    if (side_.kind == kPushes1 && side_.combines && next_)
+    if (side_.kind == kPushes1 && side_.combines && uses_slot_)
       work.targets[bits_below(roles.results, peer) + (roles.owner_keeps ? 1 : 0)] = target();
     if (side_.kind == kTakes0 && side_.combines && tile_.bytes != 0) {
       const std::uint32_t own = roles.own_part ? 1U << args_.rank : 0;
@@ -295,6 +282,12 @@ class RingEnd {
     if (side_.kind == kTakes0 && peer == args_.rank)
       work.combined_bytes = side_.combines ? tile_.bytes : 0;
     if (simt::lane_index() == 0) work.move_count = count_bits(movers);
+    const std::uint32_t told = simt::warp_ballot(uses_slot_);
+    if (simt::lane_index() == 0) work.told = told;
+    if (has_mutant(Fault::direct_without_fence)) {
+      const std::uint32_t unfenced = simt::warp_ballot(side_.pushes() && window_ != nullptr);
+      if (simt::lane_index() == 0) work.unfenced = unfenced;
+    }
   }
 
   SIMT_DEVICE static std::uint32_t count_bits(std::uint32_t set) {
@@ -309,16 +302,63 @@ class RingEnd {
   ScratchLayout layout_;
   RingSide side_;
   std::uint32_t relay_;  ///< its index; or kStraight
-  std::uint64_t* count_address_;
-  std::uint64_t told_ = 0;        ///< tiles of the ring that this side has told of
-  std::uint64_t prepared_ = 0;    ///< ... and those of the steps that come or run
-  std::uint64_t first_told_ = 0;  ///< told_ at the channel's begin
+  std::uint64_t first_ = 0;     ///< tiles of the ring before this call
+  std::uint64_t prepared_ = 0;  ///< ... and those that were prepared
   /// Where the piece is in the receiver's `out`, as the sender addresses it; null: by slots.
   unsigned char* window_ = nullptr;
   Tile tile_{};
   bool is_direct_ = false;  ///< the tile that was prepared last goes there
-  bool next_ = false;       ///< fills or takes a slot in the step that was prepared last,
-  bool last_ = false;       ///< and in the one before
+  bool uses_slot_ = false;  ///< the tile that was prepared last fills or takes one, or is direct
+};
+
+/// One lane of the second warp: tells the other side of a ring of a channel, at one peer.
+class RingVoice {
+ public:
+  template <typename Args>
+  SIMT_DEVICE RingVoice(const Args& args, const PartOf<Args>& part, std::uint32_t channel)
+      : side_(ring_side_of(part.pieces, part.roles, args.rank, args.lag, simt::lane_index())),
+        count_address_(count_address(args, channel)),
+        flag_(reinterpret_cast<std::uint64_t*>(args.scratch[side_.peer] +
+                                               ScratchLayout{args.shape}.flags(channel)) +
+              side_.other_kind() * kMaxRanks + args.rank) {
+    if (side_.uses_ring && !has_mutant(Fault::counts_not_kept)) told_ = simt::load(count_address_);
+  }
+
+  /// After the barrier that begins a step: tells what the block did in the one before. `work`: what
+  /// it does now.
+  SIMT_DEVICE void tell(const Work& work) {
+    const Step now{is_in(work.told),
+                   has_mutant(Fault::direct_without_fence) && is_in(work.unfenced)};
+    // As a planted fault has it: of the step that others are still working at.
+    const bool is_early =
+        has_mutant(side_.pushes() ? Fault::flag_before_data : Fault::credit_before_taking);
+    const Step step = is_early ? now : last_;
+    if (step.is_told) {
+      ++told_;
+      if (!step.is_unfenced && !has_mutant(Fault::flag_without_fence)) simt::fence_sys();
+      simt::store_relaxed(flag_, told_);
+    }
+    last_ = now;
+  }
+
+  SIMT_DEVICE void keep_count() {
+    if (side_.uses_ring) simt::store(count_address_, told_);
+  }
+
+ private:
+  struct Step {
+    bool is_told;
+    bool is_unfenced;
+  };
+  SIMT_DEVICE static bool is_in(std::uint32_t lanes) {
+    return (lanes >> simt::lane_index() & 1U) != 0;
+  }
+
+  RingSide side_;
+  std::uint64_t* count_address_;
+  std::uint64_t* flag_;
+  std::uint64_t told_ = 0;  ///< tiles of the ring that this side has told of
+  Step last_{};
 };
 
 /// All moves of a step, shared among the warps of the group: each copies chunks of one move after
@@ -387,11 +427,11 @@ SIMT_DEVICE void combine(const simt::warp_group& workers, const CollectiveArgs& 
   }
 }
 
-/// The warps that do the work of each step. They have nothing of what the first warp keeps in
+/// The warps that do the work of each step. They have nothing of what the first two keep in
 /// registers, and know of no channels.
 template <typename Element, int kMaxPeers, SumOrder kOrder>
 SIMT_DEVICE void run_workers(const CollectiveArgs& args, Work (&works)[2]) {
-  const simt::warp_group workers(1, simt::block_size() / simt::kWarp - 1, 1);
+  const simt::warp_group workers(2, simt::block_size() / simt::kWarp - 2, 1);
   for (std::uint32_t turn = 0;; ++turn) {
     if (simt::barrier_any(0, simt::block_size(), false)) return;
     const Work& work = works[turn % 2];
@@ -421,7 +461,6 @@ SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::u
       end.give_up();
       return false;
     }
-    end.tell();
     if (step == steps) break;
     // Before a lane waits for data, which need not come from a rank that makes another call.
     const bool differs = step == 0 && meets && !end_meeting(args, number);
@@ -431,7 +470,20 @@ SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::u
   }
   note_time(args, channel, 1);
   ++turn;
-  end.keep_count();
+  return true;
+}
+
+/// One channel, as the second warp has it. False: the first one timed out.
+template <typename Args>
+SIMT_DEVICE bool tell_channel(const Args& args, const PartOf<Args>& part, std::uint32_t channel,
+                              const Cut& cut, const Work (&works)[2], std::uint32_t& turn) {
+  RingVoice voice(args, part, channel);
+  const std::uint32_t steps = cut.tiles == 0 ? 0 : steps_of(part.roles, args.lag, cut.tiles);
+  for (std::uint32_t step = 0; step <= steps; ++step, ++turn) {
+    if (simt::barrier_any(0, simt::block_size(), false)) return false;
+    voice.tell(works[turn % 2]);
+  }
+  voice.keep_count();
   return true;
 }
 
@@ -441,8 +493,22 @@ SIMT_DEVICE std::uint32_t channel_at(const CollectiveArgs& args, std::uint32_t p
   return is_turned ? args.channels - 1 - place : place;
 }
 
-/// The first warp, of which each lane looks after one side of a ring: the channels of this block,
-/// one after another.
+/// The channels of this block, one after another: `take(channel, cut, is_first, is_last)`, while it
+/// returns true.
+template <typename Args, typename Take>
+SIMT_DEVICE void for_channels(const Args& args, const PartOf<Args>& part, Take take) {
+  const std::uint32_t channels =
+      has_mutant(Fault::blocks_for_channels) ? simt::grid_size() : args.channels;
+  POLYPATH_NO_UNROLL
+  for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
+    const std::uint32_t channel = channel_at(args, at);
+    const Cut cut =
+        cut_of<kScratchGranule>(part.pieces.longest, channels, channel, args.tile_bytes);
+    if (!take(channel, cut, at == simt::block_index(), at + simt::grid_size() >= channels)) return;
+  }
+}
+
+/// The first warp, of which each lane looks after what one side of a ring needs.
 template <typename Args>
 SIMT_DEVICE void run_leader(const Args& args, Work (&works)[2]) {
   const PartOf<Args> part = part_in_call(args);
@@ -452,18 +518,20 @@ SIMT_DEVICE void run_leader(const Args& args, Work (&works)[2]) {
     if (meets) end_meeting(args, number);
     return;
   }
-  const std::uint32_t channels =
-      has_mutant(Fault::blocks_for_channels) ? simt::grid_size() : args.channels;
   std::uint32_t turn = 0;
-  POLYPATH_NO_UNROLL
-  for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
-    const std::uint32_t channel = channel_at(args, at);
-    const Cut cut =
-        cut_of<kScratchGranule>(part.pieces.longest, channels, channel, args.tile_bytes);
-    if (!lead_channel(args, part, channel, cut, at + simt::grid_size() >= channels, works, turn,
-                      meets && at == 0, number))
-      return;
-  }
+  for_channels(args, part, [&](std::uint32_t channel, const Cut& cut, bool is_first, bool is_last) {
+    return lead_channel(args, part, channel, cut, is_last, works, turn, meets && is_first, number);
+  });
+}
+
+/// The second warp, of which each lane tells of one side of a ring.
+template <typename Args>
+SIMT_DEVICE void run_teller(const Args& args, const Work (&works)[2]) {
+  const PartOf<Args> part = part_in_call(args);
+  std::uint32_t turn = 0;
+  for_channels(args, part, [&](std::uint32_t channel, const Cut& cut, bool, bool) {
+    return tell_channel(args, part, channel, cut, works, turn);
+  });
 }
 
 /// `Element`: of reduce_tile, or Bytes for the operations that combine nothing.
@@ -476,6 +544,8 @@ SIMT_DEVICE void run(const Args& args) {
     run_leader(args, works);
   else if (args.count == 0)
     return;
+  else if (simt::warp_index() == 1)
+    run_teller(args, works);
   else if (args.shape.ranks <= kMaxRanks / 2)
     run_workers<Element, static_cast<int>(kMaxRanks / 2), kOrder>(args, works);
   else
