@@ -6,12 +6,11 @@
 namespace polypath {
 namespace {
 
-constexpr std::array kChoices{AlgorithmOverride::planned,      AlgorithmOverride::kernels,
-                              AlgorithmOverride::lines,        AlgorithmOverride::pairwise,
-                              AlgorithmOverride::relayed,      AlgorithmOverride::alone,
-                              AlgorithmOverride::hierarchical, AlgorithmOverride::published,
-                              AlgorithmOverride::ring,         AlgorithmOverride::host,
-                              AlgorithmOverride::host_trees,   AlgorithmOverride::relayed_flat};
+constexpr std::array kChoices{
+    AlgorithmOverride::planned,    AlgorithmOverride::kernels,     AlgorithmOverride::lines,
+    AlgorithmOverride::pairwise,   AlgorithmOverride::alone,       AlgorithmOverride::hierarchical,
+    AlgorithmOverride::published,  AlgorithmOverride::ring,        AlgorithmOverride::host,
+    AlgorithmOverride::host_trees, AlgorithmOverride::relayed_flat};
 
 }  // namespace
 
@@ -22,7 +21,6 @@ std::string_view to_string(AlgorithmOverride choice) noexcept {
     case AlgorithmOverride::lines: return "lines";
     case AlgorithmOverride::relayed_flat: return "relayed-flat";
     case AlgorithmOverride::pairwise: return "pairwise";
-    case AlgorithmOverride::relayed: return "relayed";
     case AlgorithmOverride::alone: return "alone";
     case AlgorithmOverride::hierarchical: return "hierarchical";
     case AlgorithmOverride::published: return "published";

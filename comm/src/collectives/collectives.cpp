@@ -141,11 +141,6 @@ std::uint64_t bytes_to_each(const CollectiveRequest& request, int stages) {
   return request.op == CollectiveOp::allreduce ? 2 * slice : request.bytes() / (ranks - 1);
 }
 
-/// Whether a call of this algorithm finds the relays that it uses.
-bool are_open(const OpenPaths& open, Algorithm algorithm) {
-  return algorithm == Algorithm::relayed ? open.relays : open.relay_memory;
-}
-
 void fit_host_memory(ScratchShape& shape) {
   shape.cell_bytes = kCellBytesOnHost;
   const auto is_too_large = [&] { return ring_bytes(shape) * shape.ranks > kHostRingBytes; };
@@ -243,10 +238,9 @@ Collectives::Collectives(Communicator& communicator, const CollectivesOptions& o
   // memory and scratch next to the kernels are the first one's.
   if (is_first || options_.reserved_sms == 0 || options_.copies) prepare_copies();
   const bool follows_host = host_bytes() > 0 && all.front().follows_load != 0;
-  const RelayParts relays{relay_load_ ? &*relay_load_ : nullptr,
-                          runner_ ? runner_->relays() : nullptr, relay_memory_,
+  const RelayParts relays{relay_load_ ? &*relay_load_ : nullptr, relay_memory_,
                           relay_times_ ? &*relay_times_ : nullptr};
-  if (follows_host || relays.copies != nullptr || relays.memory != nullptr || rest_ != nullptr)
+  if (follows_host || relays.memory != nullptr || rest_ != nullptr)
     levels_.emplace(comm_.levels(), follows_host, follows_host ? options_.host_links : nullptr,
                     relays, rest_);
   comm_.set_calls_in_flight([this] { return in_flight(); });
@@ -305,7 +299,10 @@ const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
                     open.scratch};
   if (const auto* const known = launches_.find(shape)) return *known;
   Launch launch = make_launch(call, choice, /*explain=*/false, open);
-  if (uses_relays(launch.plan.algorithm)) prepare_relays(launch.plan.algorithm, choice);
+  if (launch.plan.algorithm == Algorithm::relayed_flat) {
+    relay_memory_->want();
+    if (choice != AlgorithmOverride::planned) wait_relays();
+  }
   ++counts_.plans;
   const std::size_t steps = launch.schedule ? launch.schedule->steps.size() : 0;
   launches_.put(shape, std::move(launch), 1 + steps / kStepsOfAWeight);
@@ -364,7 +361,6 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
     case AlgorithmOverride::lines: options.algorithm = Algorithm::lines; break;
     case AlgorithmOverride::relayed_flat: options.algorithm = Algorithm::relayed_flat; break;
     case AlgorithmOverride::pairwise: options.algorithm = Algorithm::pairwise; break;
-    case AlgorithmOverride::relayed: options.algorithm = Algorithm::relayed; break;
     case AlgorithmOverride::published:
       options.lanes = 1;
       options.chunk_bytes =
@@ -424,8 +420,7 @@ void Collectives::agree_on_relays() {
     if (own_gpu == own.end()) continue;
     const auto number = static_cast<int>(own_gpu - own.begin());
     try {
-      if (options_.relays.devices->may_stage(number, std::max(kRelayBytes, kRelayMemory)) ==
-          StagingReason::allowed)
+      if (options_.relays.devices->may_stage(number, kRelayMemory) == StagingReason::allowed)
         local[i] = number;
     } catch (const Error& error) {
       log_info("gpu{} is no relay of collectives: {}", number, error.what());
@@ -444,9 +439,7 @@ void Collectives::agree_on_relays() {
 }
 
 void Collectives::reserve_relays() {
-  relay_load_.emplace(options_.relays.load, comm_, own_relays_,
-                      static_cast<std::uintptr_t>(scratch_.address(0)));
-  if (!comm_.has_peer_access() || !options_.relayed_kernels) return;
+  if (!comm_.has_peer_access()) return;
   std::vector<int> gpus = own_relays_;
   gpus.resize(std::min<std::size_t>(gpus.size(), kMaxRelays));
   RelayLayout layout{
@@ -456,7 +449,10 @@ void Collectives::reserve_relays() {
   relay_slot_bytes_ = layout.slot_bytes;
   relay_memory_ = comm_.reserve_relays(*options_.relays.devices, std::move(gpus), layout.bytes(),
                                        2 * shape_.channels * sizeof(std::uint32_t));
-  if (relay_memory_ == nullptr || !relay_load_->is_known()) return;
+  if (relay_memory_ == nullptr) return;
+  relay_load_.emplace(options_.relays.load, comm_, own_relays_,
+                      static_cast<std::uintptr_t>(scratch_.address(0)));
+  if (!relay_load_->is_known()) return;
   try {
     relay_times_.emplace(comm_.driver(), comm_.context());
   } catch (const Error& error) {
@@ -464,16 +460,7 @@ void Collectives::reserve_relays() {
   }
 }
 
-void Collectives::prepare_relays(Algorithm algorithm, AlgorithmOverride choice) {
-  if (algorithm == Algorithm::relayed)
-    runner_->relays()->prepare();
-  else
-    relay_memory_->want();
-  if (choice != AlgorithmOverride::planned) wait_relays();
-}
-
 void Collectives::wait_relays() {
-  if (runner_ && runner_->relays() != nullptr) runner_->relays()->wait();
   if (relay_memory_ != nullptr) relay_memory_->wait();
 }
 
@@ -485,29 +472,21 @@ void Collectives::prepare_copies() {
   for (const TunedCollective& entry : basis_.tuned)
     if (entry.ranks == ranks && entry.way.chunk_bytes > 0)
       scratch = std::max(scratch, kCopyScratch);
-  const auto need = [&](std::uint64_t bytes, bool has_relays) {
+  for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
     CollectiveRequest request = request_of({.count = bytes / size_of(DataType::float32)});
-    if (!has_relays) request.relays.clear();
+    request.relays.clear();
     CollectiveOptions options = options_of(request, AlgorithmOverride::planned);
     options.scratch_bytes = kCopyScratch;
     options.explain = false;
     const Algorithm algorithm = make_plan(request, options, AlgorithmOverride::planned).algorithm;
-    if (runs_by_kernels(algorithm)) return;
+    if (runs_by_kernels(algorithm)) continue;
     const bool is_part = algorithm == Algorithm::mixed;
-    scratch =
-        std::max(scratch, is_part                           ? kMixedScratch
-                          : algorithm == Algorithm::relayed ? kRelayedScratchTimes * kCopyScratch
-                                                            : kCopyScratch);
+    scratch = std::max(scratch, is_part ? kMixedScratch : kCopyScratch);
     if (uses_host(algorithm)) host = std::max(host, is_part ? kMixedHost : kCopyHost);
-  };
-  for (const std::uint64_t bytes : {16 * kMiB, 256 * kMiB}) {
-    need(bytes, false);
-    if (!relays_.empty()) need(bytes, true);
   }
   if (scratch == 0) return;
   runner_ = std::make_unique<ScheduleRunner>(comm_, *modules_, scratch, host);
-  if (relay_load_) runner_->take_relays(*options_.relays.devices, *relay_load_, kRelayBytes);
-  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned), options_.order, relays_);
+  copy_costs_->fill_allreduce(options_of({}, AlgorithmOverride::planned), options_.order);
 }
 
 Collectives::Launch Collectives::make_launch(const CollectiveCall& call, AlgorithmOverride choice,
@@ -537,7 +516,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   launch.open = open;
   launch.plan = open.host_links ? make_plan(request, options, choice)
                                 : plan_without_host(basis_.node, request, options, basis_.tuned);
-  if (uses_relays(launch.plan.algorithm)) {
+  if (launch.plan.algorithm == Algorithm::relayed_flat) {
     CollectiveRequest without = request;
     without.relays.clear();
     launch.without_us =
@@ -731,8 +710,7 @@ void Collectives::use_relays(const Launch& launch, UnevenArgs& args) {
     for (std::size_t relay = 0; relay < relay_memory_->size(); ++relay)
       traffic.parts.push_back({static_cast<int>(relay), rank, part});
   }
-  traffic.copies = static_cast<int>(traffic.parts.size());
-  relay_load_->note_kernel(traffic);
+  relay_load_->note(traffic);
 }
 
 void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& call, CUstream stream,
@@ -789,8 +767,8 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
   const Launch* launch = &launch_of(call, choice);
   if (!is_captured) return *launch;
   // A graph keeps its plan: that of the level before.
-  if (uses_relays(launch->plan.algorithm) && choice == AlgorithmOverride::planned &&
-      !are_open(levels_->now(), launch->plan.algorithm))
+  if (launch->plan.algorithm == Algorithm::relayed_flat && choice == AlgorithmOverride::planned &&
+      !levels_->now().relays)
     launch = &launch_of(call, choice, {.relays = false});
   // In a graph copies have more to wait for, so that nothing is gained next to a kernel.
   if (launch->plan.algorithm != Algorithm::mixed) return *launch;
@@ -801,21 +779,19 @@ const Collectives::Launch& Collectives::launch_by_level(const Launch& planned,
                                                         const CollectiveCall& call,
                                                         CUstream stream) {
   constexpr OpenPaths kWithoutRelays{.relays = false};
-  const Algorithm algorithm = planned.plan.algorithm;
-  const bool is_relayed = uses_relays(algorithm);
+  const bool is_relayed = planned.plan.algorithm == Algorithm::relayed_flat;
   PathTraffic traffic;
   if (is_relayed) {
     traffic.relayed_us = planned.plan.predicted_us;
     traffic.without_relays_us = planned.without_us;
-    traffic.is_by_kernels = runs_by_kernels(algorithm);
   }
-  const bool goes_without = is_relayed && !are_open(levels_->now(), algorithm);
+  const bool goes_without = is_relayed && !levels_->now().relays;
   const Launch& expected =
       goes_without ? launch_of(call, AlgorithmOverride::planned, kWithoutRelays) : planned;
   if (expected.plan.algorithm == Algorithm::mixed && levels_->follows_host())
     traffic.host = &expected.traffic;
   const OpenPaths open = levels_->begin_call(traffic, stream);
-  const bool has_relays = is_relayed && are_open(open, algorithm);
+  const bool has_relays = is_relayed && open.relays;
   if (has_relays) return launch_of(call, AlgorithmOverride::planned);
   const Launch* launch = &planned;
   if (is_relayed) {
@@ -912,9 +888,9 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
     require_of_buffers([&] { require_parts_apart(call, comm_.rank(), comm_.size()); });
   comm_.begin_call();  // and no earlier: a call that is refused may be made once more
   const Algorithm algorithm = planned->plan.algorithm;
-  const bool has_levels =
-      levels_ && choice == AlgorithmOverride::planned && capture == 0 &&
-      (uses_relays(algorithm) || (algorithm == Algorithm::mixed && levels_->follows_host()));
+  const bool has_levels = levels_ && choice == AlgorithmOverride::planned && capture == 0 &&
+                          (algorithm == Algorithm::relayed_flat ||
+                           (algorithm == Algorithm::mixed && levels_->follows_host()));
   const Launch& launch =
       launch_by_scratch(has_levels ? launch_by_level(*planned, call, stream) : *planned, call,
                         has_levels, capture != 0);
@@ -930,8 +906,7 @@ void Collectives::issue(const Launch& launch, const CollectiveCall& call, CUstre
   BlockShare::Use use =
       blocks_->begin(has_kernel ? static_cast<int>(launch.blocks) : 1, capture != 0);
   order_->before(stream, capture);
-  const ScheduleRunner::Call buffers{call.operation, call.send, call.recv, launch.plan.predicted_us,
-                                     launch.without_us};
+  const ScheduleRunner::Call buffers{call.operation, call.send, call.recv};
   if (launch.plan.algorithm == Algorithm::mixed) {
     const std::uint64_t first = launch.args.count * size_of(call.type);
     const auto noted = levels_ ? levels_->issue(launch.traffic, stream) : nullptr;
@@ -962,7 +937,6 @@ void Collectives::count(const Launch& launch) {
     case Algorithm::none:
     case Algorithm::flat: ++counts_.channels; break;
     case Algorithm::pairwise: ++counts_.pairwise; break;
-    case Algorithm::relayed: ++counts_.relayed; break;
     case Algorithm::relayed_flat:
       ++counts_.channels;
       ++counts_.relayed_flat;

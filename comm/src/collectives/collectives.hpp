@@ -86,8 +86,7 @@ enum class AlgorithmOverride : std::uint8_t {
   lines,
   relayed_flat,  ///< by kernels, over idle GPUs as well
   pairwise,
-  relayed,  ///< pairwise, and over idle GPUs
-  alone,    ///< as planned where no GPU is idle
+  alone,  ///< as planned where no GPU is idle
   hierarchical,
   published,  ///< hierarchical with one leader an island and eight chunks (IEEE Micro 2021)
   ring,
@@ -128,8 +127,6 @@ struct CollectivesOptions {
   HostLinkLoad* host_links = nullptr;
   /// What relays stand on, and whether they may be used; that this rank may not, none may.
   RelaySource relays = {};
-  /// Whether kernels go over relays; false: copies alone. The same on all ranks.
-  bool relayed_kernels = true;
 };
 
 /// How calls went, since the beginning.
@@ -141,7 +138,6 @@ struct CollectiveCounts {
   std::uint64_t copies = 0;        ///< of a single rank
   // Schedules of copies.
   std::uint64_t pairwise = 0;
-  std::uint64_t relayed = 0;
   std::uint64_t hierarchical = 0;
   std::uint64_t ring = 0;
   std::uint64_t host_trees = 0;
@@ -211,7 +207,7 @@ class Collectives {
   /// that is the cost model's plan.
   void set_trial_variant(TunedCollective way);
   [[nodiscard]] const CollectiveCounts& counts() const noexcept { return counts_; }
-  /// GPUs that are no ranks, over which copies of this communicator may go, as basis() numbers
+  /// GPUs that are no ranks, over which kernels of this communicator may go, as basis() numbers
   /// them: the same on all ranks.
   [[nodiscard]] const std::vector<int>& relays() const noexcept { return relays_; }
   /// Waits until relays that a call has asked for are ready, or cannot be had.
@@ -220,10 +216,6 @@ class Collectives {
   /// such a call.
   void wait_scratch() {
     if (rest_ != nullptr) rest_->wait();
-  }
-  /// Copies of this rank that went over a relay.
-  [[nodiscard]] std::uint64_t relayed_copies() const noexcept {
-    return runner_ ? runner_->relayed_copies() : 0;
   }
   /// Whether a call is still under way; launches of graphs are not known.
   [[nodiscard]] bool in_flight() const;
@@ -312,8 +304,6 @@ class Collectives {
   /// Tries the paths for lines, where a plan would use them, and takes memory for them, or has it
   /// taken later. What fails leaves lines out, on all ranks.
   void prepare_lines(bool defers);
-  /// Has relays made ready for a plan, the first time; waits for them where they were asked for.
-  void prepare_relays(Algorithm algorithm, AlgorithmOverride choice);
   /// Finds the idle GPUs that all ranks may use.
   void agree_on_relays();
   /// Reserves memory there for kernels.

@@ -259,7 +259,6 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"channels", counts.channels},
         {"copies", counts.copies},
         {"pairwise", counts.pairwise},
-        {"relayed", counts.relayed},
         {"relayed_flat", counts.relayed_flat},
         {"hierarchical", counts.hierarchical},
         {"ring", counts.ring},

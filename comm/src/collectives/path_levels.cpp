@@ -3,7 +3,6 @@
 #include <exception>
 
 #include "collectives/relay_times.hpp"
-#include "collectives/schedule/relays.hpp"
 #include "comm/deferred_memory.hpp"
 #include "comm/relay_memory.hpp"
 
@@ -34,16 +33,14 @@ PathLevels::PathLevels(CallLevels& levels, bool follows_host, HostLinkLoad* link
 
 OpenPaths PathLevels::paths_of(std::uint8_t level) const noexcept {
   return {!follows_host_ || (level & kHostLoaded) == 0,
-          relays_.copies == nullptr || (level & kRelaysReady) != 0,
-          relays_.memory == nullptr || (level & kMemoryReady) != 0,
+          relays_.memory == nullptr || (level & kRelaysReady) != 0,
           scratch_ == nullptr || scratch_->may_use((level & kScratchReady) != 0)};
 }
 
 bool PathLevels::are_relays_loaded(const PathTraffic& traffic, CUstream stream) {
   RelayLoad& load = *relays_.load;
   const std::uint64_t now_ns = load.now_ns();
-  if (traffic.is_by_kernels && relays_.times != nullptr && relays_.times->is_slow(now_ns))
-    return true;
+  if (relays_.times != nullptr && relays_.times->is_slow(now_ns)) return true;
   return relay_looks_.is_loaded(now_ns, [&] {
     return load.is_any_loaded({traffic.relayed_us, traffic.without_relays_us}, stream);
   });
@@ -53,16 +50,12 @@ OpenPaths PathLevels::begin_call(const PathTraffic& traffic, CUstream stream) {
   if (links_ != nullptr && traffic.host != nullptr)
     is_host_loaded_ = host_looks_.is_loaded(
         links_->now_ns(), [&] { return links_->is_loaded(*traffic.host, stream); });
-  if (traffic.relayed_us > 0) {
-    if (traffic.is_by_kernels && relays_.memory != nullptr)
-      is_memory_ready_ = relays_.memory->is_ready() && !are_relays_loaded(traffic, stream);
-    if (!traffic.is_by_kernels && relays_.copies != nullptr)
-      is_relay_ready_ = relays_.copies->are_ready() && !are_relays_loaded(traffic, stream);
-  }
+  if (relays_.memory != nullptr && traffic.relayed_us > 0)
+    are_relays_ready_ = relays_.memory->is_ready() && !are_relays_loaded(traffic, stream);
   const bool has_scratch = scratch_ != nullptr && scratch_->is_ready();
-  levels_.propose(static_cast<std::uint8_t>(
-      (is_host_loaded_ ? kHostLoaded : 0) | (is_relay_ready_ ? kRelaysReady : 0) |
-      (is_memory_ready_ ? kMemoryReady : 0) | (has_scratch ? kScratchReady : 0)));
+  levels_.propose(static_cast<std::uint8_t>((is_host_loaded_ ? kHostLoaded : 0) |
+                                            (are_relays_ready_ ? kRelaysReady : 0) |
+                                            (has_scratch ? kScratchReady : 0)));
   return paths_of(levels_.begin_call());
 }
 

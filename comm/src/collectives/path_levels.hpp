@@ -17,22 +17,19 @@ class DeferredMemory;
 class RelayLoad;
 class RelayMemory;
 class RelayTimes;
-class Relays;
 
 /// What of relays there is; null: nothing, on all ranks, but for `times`.
 struct RelayParts {
   RelayLoad* load = nullptr;
-  Relays* copies = nullptr;       ///< for copies
-  RelayMemory* memory = nullptr;  ///< for kernels
-  RelayTimes* times = nullptr;    ///< of kernels
+  RelayMemory* memory = nullptr;
+  RelayTimes* times = nullptr;
 };
 
 /// The same on all ranks.
 struct OpenPaths {
   bool host_links = true;
   bool relays = true;
-  bool relay_memory = true;  ///< for kernels
-  bool scratch = true;       ///< all of it, not only what was taken at the beginning
+  bool scratch = true;  ///< all of it, not only what was taken at the beginning
 
   friend bool operator==(const OpenPaths&, const OpenPaths&) = default;
 };
@@ -60,7 +57,6 @@ struct PathTraffic {
   // With relays and without; 0: no plan of the call uses relays.
   double relayed_us = 0;
   double without_relays_us = 0;
-  bool is_by_kernels = false;  ///< what uses relays
 };
 
 /// One rank's. All ranks make the same calls in the same order. One thread at a time.
@@ -88,11 +84,9 @@ class PathLevels {
   static constexpr std::uint8_t kHostLoaded = 0b1;        // of any rank
   static constexpr std::uint8_t kRelaysReady = 0b1000;    // of all ranks
   static constexpr std::uint8_t kScratchReady = 0b10000;  // of all ranks; never taken back
-  static constexpr std::uint8_t kMemoryReady = 0b100000;  // of relays, of all ranks
   static_assert((kHostLoaded & CallLevels::kOfAllRanks) == 0);
   static_assert((kRelaysReady & CallLevels::kOfAllRanks) != 0);
   static_assert((kScratchReady & CallLevels::kOfAllRanks) != 0);
-  static_assert((kMemoryReady & CallLevels::kOfAllRanks) != 0);
 
   [[nodiscard]] OpenPaths paths_of(std::uint8_t level) const noexcept;
   [[nodiscard]] bool are_relays_loaded(const PathTraffic& traffic, CUstream stream);
@@ -105,8 +99,7 @@ class PathLevels {
   LoadLooks host_looks_;
   LoadLooks relay_looks_;
   bool is_host_loaded_ = false;  // when it was looked at last
-  bool is_relay_ready_ = false;
-  bool is_memory_ready_ = false;
+  bool are_relays_ready_ = false;
 };
 
 }  // namespace polypath

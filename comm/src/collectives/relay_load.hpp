@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "collectives/monitored_issue.hpp"
@@ -31,15 +30,13 @@ class RelayLoad {
   [[nodiscard]] bool is_known() const noexcept;
   /// The clock of loads; 0 where none is known.
   [[nodiscard]] std::uint64_t now_ns() const;
-  [[nodiscard]] const std::vector<int>& gpus() const noexcept { return gpus_; }
 
   /// A call, with relays and without, us; 0: unknown.
   struct Times {
     double predicted_us = 0;
     double without_us = 0;
   };
-  /// Which relays are loaded by others than this communicator, by index. Throws std::bad_alloc.
-  [[nodiscard]] std::vector<bool> loaded(const Times& times, CUstream stream);
+  /// Whether others than this communicator load any relay. Throws std::bad_alloc.
   [[nodiscard]] bool is_any_loaded(const Times& times, CUstream stream);
 
   /// What this rank sends in a call.
@@ -51,14 +48,10 @@ class RelayLoad {
     };
     std::vector<Part> parts;  ///< over relays
     std::uint64_t direct_bytes = 0;
-    int copies = 0;                 ///< over relays
-    std::uint64_t first_bytes = 0;  ///< of the first copy over one; 0: it waits for no other rank
     Times times;
   };
-  /// Notes a call by copies on `stream` that is issued now. Null: nothing is noted.
-  std::unique_ptr<MonitoredIssue> issue(const Traffic& traffic, CUstream stream) noexcept;
-  /// Notes a call by a kernel, which is about to be launched.
-  void note_kernel(const Traffic& traffic) noexcept;
+  /// Notes a call whose kernel is about to be launched.
+  void note(const Traffic& traffic) noexcept;
 
  private:
   [[nodiscard]] MonitoredTraffic on_links(const Traffic& traffic) const;

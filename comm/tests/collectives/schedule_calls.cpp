@@ -15,8 +15,8 @@ namespace {
 
 /// Whether it runs all operations.
 bool runs_all(AlgorithmOverride choice) {
-  return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::relayed ||
-         choice == AlgorithmOverride::relayed_flat || choice == AlgorithmOverride::host_trees;
+  return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::relayed_flat ||
+         choice == AlgorithmOverride::host_trees;
 }
 bool runs(AlgorithmOverride choice, CollectiveOp op) {
   const bool by_owners = op == CollectiveOp::reduce_scatter || op == CollectiveOp::all_gather;
@@ -41,7 +41,6 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
     case AlgorithmOverride::uneven: return counts.cells + counts.channels;
     case AlgorithmOverride::lines: return counts.lines;
     case AlgorithmOverride::pairwise: return counts.pairwise;
-    case AlgorithmOverride::relayed: return counts.relayed;
     case AlgorithmOverride::relayed_flat: return counts.relayed_flat;
     case AlgorithmOverride::alone: break;
     case AlgorithmOverride::hierarchical:
@@ -55,7 +54,7 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
 
 std::uint64_t all_calls(const CollectiveCounts& counts) {
   return counts.cells + counts.lines + counts.channels + counts.copies + counts.pairwise +
-         counts.relayed + counts.hierarchical + counts.ring + counts.host_trees + counts.mixed;
+         counts.hierarchical + counts.ring + counts.host_trees + counts.mixed;
 }
 
 std::uint64_t calls_of(const std::vector<PlannedCall>& row) {

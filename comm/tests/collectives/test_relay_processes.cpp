@@ -1,5 +1,5 @@
-// Collectives over idle GPUs, of ranks that are processes: a relay opens the scratch of ranks of
-// other processes. Every byte is compared.
+// Collectives over idle GPUs, of ranks that are processes: each opens memory on idle GPUs that
+// another one has made. Every byte is compared.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -24,23 +24,17 @@ void require(bool is_right, const char* what) {
   if (!is_right) throw Error(what);
 }
 
-/// What of a rank went over relays: copies, or calls by kernels.
-std::uint64_t relayed_parts(const Collectives& collectives) {
-  return collectives.relayed_copies() + collectives.counts().relayed_flat;
-}
-
 enum class Runs : std::uint8_t { rows, graphs };
 
 /// On a communicator of its own: there is memory on relays for one set of collectives.
-void run_over_relays(const RankProcess& self, AlgorithmOverride choice, Runs what) {
+void run_over_relays(const RankProcess& self, Runs what) {
+  constexpr auto kChoice = AlgorithmOverride::relayed_flat;
   const std::unique_ptr<Communicator> comm = self.create();
-  const bool by_kernels = choice == AlgorithmOverride::relayed_flat;
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
   Devices devices(self.source().driver, self.source().nvml, self.source().node);
   CollectivesOptions options = kWithCopies;
   options.relays.devices = &devices;
-  options.relayed_kernels = by_kernels;
   if (what == Runs::rows) {
     Collectives collectives(*comm, options);
     require(!collectives.relays().empty(), "no relay is known");
@@ -48,38 +42,32 @@ void run_over_relays(const RankProcess& self, AlgorithmOverride choice, Runs wha
     Random own(static_cast<std::uint64_t>(self.rank()));
     std::vector<PlannedCall> row;
     for (int i = 0; i < 8; ++i)
-      row.push_back(call_for(random, self.size(), choice, i == 0 ? 3 << 20 : 60000));
+      row.push_back(call_for(random, self.size(), kChoice, i == 0 ? 3 << 20 : 60000));
     const Stream stream(driver, comm->context());
     const CallRow memory(driver, row, self.rank());
     for (std::size_t i = 0; i < row.size(); ++i) {
       std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
-      collectives.run(memory.call(row, i), stream.get(), choice);
+      collectives.run(memory.call(row, i), stream.get(), kChoice);
     }
     POLYPATH_CHECK(driver, stream_synchronize(stream.get()));
     comm->check();
     const std::string wrong = memory.difference_of(row);
     require(wrong.empty(), wrong.c_str());
-    require(relayed_parts(collectives) > 0, "nothing went over a relay");
+    require(collectives.counts().relayed_flat > 0, "nothing went over a relay");
     comm->exchange({}, {});
   } else {
-    GraphGame game(*comm, choice, options);
+    GraphGame game(*comm, kChoice, options);
     for (int turn = 0; turn < 2; ++turn) {
       const std::string difference = game.turn();
       require(difference.empty(), difference.c_str());
     }
-    require(relayed_parts(game.collectives()) > 0, "nothing of a graph went over a relay");
+    require(game.collectives().counts().relayed_flat > 0, "nothing of a graph went over a relay");
     comm->exchange({}, {});
   }
   self.reached("end");
 }
-RANK_PROGRAM(rows) { run_over_relays(self, AlgorithmOverride::relayed, Runs::rows); }
-RANK_PROGRAM(graphs) { run_over_relays(self, AlgorithmOverride::relayed, Runs::graphs); }
-RANK_PROGRAM(rows_by_kernels) {
-  run_over_relays(self, AlgorithmOverride::relayed_flat, Runs::rows);
-}
-RANK_PROGRAM(graphs_by_kernels) {
-  run_over_relays(self, AlgorithmOverride::relayed_flat, Runs::graphs);
-}
+RANK_PROGRAM(rows) { run_over_relays(self, Runs::rows); }
+RANK_PROGRAM(graphs) { run_over_relays(self, Runs::graphs); }
 
 /// One rank's rows of allreduces that are planned over relays.
 class PlannedRows {
@@ -93,7 +81,7 @@ class PlannedRows {
     Random random(31);
     for (PlannedCall& call : row_) {
       call.what.ranks = static_cast<std::uint32_t>(comm.size());
-      call.what.count = (8 << 20) + random() % 4096;
+      call.what.count = (comm.size() == 2 ? 1 << 20 : 4 << 20) + random() % 4096;
       call.images = images_of(random, call.what);
     }
     memory_.emplace(comm.driver(), row_, comm.rank());
@@ -103,7 +91,7 @@ class PlannedRows {
 
   /// From skewed starts. How many calls were relayed, the same on all ranks.
   std::uint64_t run(const std::function<void()>& before_call = [] {}) {
-    const std::uint64_t before = calls_over_relays();
+    const std::uint64_t before = collectives_.counts().relayed_flat;
     const std::uint64_t without = collectives_.counts().without_relays;
     memory_->reset(row_);
     comm_.exchange({}, {});
@@ -117,7 +105,7 @@ class PlannedRows {
     comm_.check();
     const std::string wrong = memory_->difference_of(row_);
     require(wrong.empty(), wrong.c_str());
-    const std::uint64_t relayed = calls_over_relays() - before;
+    const std::uint64_t relayed = collectives_.counts().relayed_flat - before;
     require(relayed + collectives_.counts().without_relays - without == kCalls,
             "calls went another way");
     std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
@@ -136,11 +124,6 @@ class PlannedRows {
   [[nodiscard]] CUstream stream() const noexcept { return stream_.get(); }
 
  private:
-  /// By copies or by kernels.
-  [[nodiscard]] std::uint64_t calls_over_relays() const {
-    return collectives_.counts().relayed + collectives_.counts().relayed_flat;
-  }
-
   Communicator& comm_;
   Collectives& collectives_;
   Random own_;
@@ -154,14 +137,14 @@ constexpr std::uint64_t kBuffer = 16 * kMiB;
 constexpr std::uint64_t kInside = 4 * kMiB;
 
 /// Copies of one process to a relay, which its monitor is told of, change the plans of all.
-void run_next_to_copies(const RankProcess& self, bool by_kernels) {
+RANK_PROGRAM(relay_load) {
   const std::unique_ptr<Communicator> comm = self.create();
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
   Context context(self.source(), {{"profile", "off"}, {"registry", "off"}, {"load", "known"}});
   CollectivesOptions options = kWithCopies;
   options.relays = {&context.devices(), &context.load()};
-  options.relayed_kernels = by_kernels;
+  options.max_blocks = self.size() == 2 ? 16 : 48;  // calls are planned over relays
   {
     Collectives collectives(*comm, options);
     PlannedRows rows(*comm, collectives);
@@ -183,18 +166,16 @@ void run_next_to_copies(const RankProcess& self, bool by_kernels) {
       POLYPATH_CHECK(driver, memcpy_async(target, source, kMiB, other.get()));
     };
     rows.run_until(false, copy);
-    const std::uint64_t before = relayed_parts(collectives);
+    const std::uint64_t before = collectives.counts().relayed_flat;
     require(rows.run(copy) == 0, "relays are used next to others");
-    require(relayed_parts(collectives) == before, "something went over a relay");
+    require(collectives.counts().relayed_flat == before, "something went over a relay");
     context.load().use(context.node());  // nothing is known of copies any more
     rows.run_until(true);
-    require(relayed_parts(collectives) > before, "nothing went over a relay");
+    require(collectives.counts().relayed_flat > before, "nothing went over a relay");
     comm->exchange({}, {});
   }
   self.reached("end");
 }
-RANK_PROGRAM(relay_load) { run_next_to_copies(self, false); }
-RANK_PROGRAM(relay_load_by_kernels) { run_next_to_copies(self, true); }
 
 class RelayProcesses : public testing::TestWithParam<int> {
  protected:
@@ -208,10 +189,7 @@ class RelayProcesses : public testing::TestWithParam<int> {
 
 TEST_P(RelayProcesses, SkewedRows) { run("rows"); }
 TEST_P(RelayProcesses, Graphs) { run("graphs"); }
-TEST_P(RelayProcesses, SkewedRowsByKernels) { run("rows_by_kernels"); }
-TEST_P(RelayProcesses, GraphsByKernels) { run("graphs_by_kernels"); }
 TEST_P(RelayProcesses, CopiesOfOneProcess_AllLeaveRelays) { run("relay_load"); }
-TEST_P(RelayProcesses, CopiesOfOneProcess_KernelsLeaveRelays) { run("relay_load_by_kernels"); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RelayProcesses, testing::Values(2, 3),
                          [](const auto& param_info) { return std::to_string(param_info.param); });

@@ -1,4 +1,4 @@
-// Collectives of some of a node's GPUs whose copies go over the others as well, over ranks that are
+// Collectives of some of a node's GPUs whose kernels send over the others as well, by ranks that are
 // threads: every byte is compared, and what went over the links of the idle GPUs is counted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,15 +7,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <thread>
 
-#include "base/error.hpp"
-#include "base/units.hpp"
-#include "collectives/plan/schedule_stages.hpp"
 #include "collectives/relay_times.hpp"
-#include "core/context.hpp"
 #include "driver/check.hpp"
-#include "driver/context_guard.hpp"
 #include "exec/devices.hpp"
 #include "group.hpp"
 #include "schedule_calls.hpp"
@@ -26,10 +23,11 @@ namespace {
 
 using testing::Each;
 using testing::ElementsAre;
-using testing::Gt;
 using testing::IsEmpty;
 
 constexpr int kGpus = 4;
+/// With these planned_row() is planned over relays.
+constexpr int kBlocks = 16;
 
 const std::shared_ptr<const CudaDriver>& driver() { return group_node().driver; }
 
@@ -56,22 +54,12 @@ RelayBytes bytes_over_relay(int relay, int ranks) {
 }
 
 /// A row of calls of every operation, one of them large.
-std::vector<PlannedCall> row_of(Random& random, int ranks,
-                                AlgorithmOverride choice = AlgorithmOverride::relayed,
-                                int calls = 6) {
+std::vector<PlannedCall> row_of(Random& random, int ranks, int calls = 6) {
   std::vector<PlannedCall> row;
   for (int i = 0; i < calls; ++i)
-    row.push_back(call_for(random, ranks, choice, i == 0 ? 3 << 20 : 60000));
+    row.push_back(
+        call_for(random, ranks, AlgorithmOverride::relayed_flat, i == 0 ? 3 << 20 : 60000));
   return row;
-}
-
-/// Calls over relays, by copies or by kernels.
-std::uint64_t relayed_calls(const CollectiveCounts& counts) {
-  return counts.relayed + counts.relayed_flat;
-}
-/// What of this rank went over relays: copies, or calls by kernels.
-std::uint64_t relayed_parts(const Collectives& collectives) {
-  return collectives.relayed_copies() + collectives.counts().relayed_flat;
 }
 
 class RelaysTest : public testing::Test {
@@ -83,8 +71,8 @@ class RelaysTest : public testing::Test {
 
   [[nodiscard]] CollectivesOptions options() {
     CollectivesOptions options = kWithCopies;
+    options.max_blocks = kBlocks;
     options.relays.devices = &*devices_;
-    options.relayed_kernels = by_kernels_;
     return options;
   }
 
@@ -94,65 +82,49 @@ class RelaysTest : public testing::Test {
     const std::uint64_t seed = random();
     group.run([&](Communicator& comm) {
       Collectives collectives(comm, options());
-      run_row(comm, collectives, row, seed, choice());
+      run_row(comm, collectives, row, seed);
       then(comm, collectives);
       comm.exchange({}, {});
     });
   }
 
   static void run_row(Communicator& comm, Collectives& collectives,
-                      const std::vector<PlannedCall>& row, std::uint64_t seed,
-                      AlgorithmOverride choice = AlgorithmOverride::relayed) {
+                      const std::vector<PlannedCall>& row, std::uint64_t seed) {
     Random own(seed + static_cast<std::uint64_t>(comm.rank()));
-    const std::uint64_t before = relayed_calls(collectives.counts());
+    const std::uint64_t before = collectives.counts().relayed_flat;
     std::vector<Stream> streams;
     for (int i = 0; i < 2; ++i) streams.emplace_back(*driver(), comm.context());
     const CallRow memory(*driver(), row, comm.rank());
     for (std::size_t i = 0; i < row.size(); ++i) {
       std::this_thread::sleep_for(std::chrono::microseconds(own() % 1000));
-      collectives.run(memory.call(row, i), streams[own() % streams.size()].get(), choice);
+      collectives.run(memory.call(row, i), streams[own() % streams.size()].get(),
+                      AlgorithmOverride::relayed_flat);
     }
     for (const Stream& stream : streams)
       POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
     comm.check();
     memory.expect_done(row);
-    EXPECT_EQ(relayed_calls(collectives.counts()) - before, calls_of(row));
+    EXPECT_EQ(collectives.counts().relayed_flat - before, calls_of(row));
   }
 
-  [[nodiscard]] AlgorithmOverride choice() const {
-    return by_kernels_ ? AlgorithmOverride::relayed_flat : AlgorithmOverride::relayed;
-  }
-
-  bool by_kernels_ = false;
   std::optional<Devices> devices_;
 };
 
-struct RanksOver {
-  int ranks;
-  bool by_kernels;
-};
-void PrintTo(const RanksOver& what, std::ostream* to) {
-  *to << what.ranks << (what.by_kernels ? " by kernels" : " by copies");
-}
-
-class RelaysOf : public RelaysTest, public testing::WithParamInterface<RanksOver> {
- protected:
-  RelaysOf() { by_kernels_ = GetParam().by_kernels; }
-};
+class RelaysOf : public RelaysTest, public testing::WithParamInterface<int> {};
 
 TEST_P(RelaysOf, SkewedRowsOfAllOperations) {
-  const int ranks = GetParam().ranks;
+  const int ranks = GetParam();
   Random random(20261128 + static_cast<std::uint64_t>(ranks));
   for (int turn = 0; turn < 3; ++turn) {
     Group group(ranks);
     std::vector<RelayBytes> before;
     for (int relay = ranks; relay < kGpus; ++relay)
       before.push_back(bytes_over_relay(relay, ranks));
-    const std::vector<PlannedCall> row = row_of(random, ranks, choice());
+    const std::vector<PlannedCall> row = row_of(random, ranks);
     run(group, row, random, [&](Communicator&, const Collectives& collectives) {
       EXPECT_EQ(collectives.relays().size(), static_cast<std::size_t>(kGpus - ranks));
     });
-    if (by_kernels_ && !in_virtual_time()) continue;  // bytes of kernels are not counted there
+    if (!in_virtual_time()) continue;  // bytes of kernels are not counted there
     for (int relay = ranks; relay < kGpus; ++relay) {
       const RelayBytes now = bytes_over_relay(relay, ranks);
       const RelayBytes& then = before[static_cast<std::size_t>(relay - ranks)];
@@ -162,95 +134,26 @@ TEST_P(RelaysOf, SkewedRowsOfAllOperations) {
   }
 }
 
-TEST_P(RelaysOf, EachLinkCarriesWhatThePlanSays) {
-  if (by_kernels_) GTEST_SKIP() << "a plan by kernels has no schedule";
-  const int ranks = GetParam().ranks;
-  const Node& node = group_node().node;
-  for (const CollectiveOp op :
-       {CollectiveOp::allreduce, CollectiveOp::all_gather, CollectiveOp::reduce_scatter,
-        CollectiveOp::all_to_all, CollectiveOp::broadcast, CollectiveOp::reduce}) {
-    SCOPED_TRACE(to_string(op));
-    Random random(8);
-    std::vector<PlannedCall> row(1);
-    row.front().what.op = op;
-    row.front().what.ranks = static_cast<std::uint32_t>(ranks);
-    row.front().what.count = 1 << 18;
-    row.front().images = images_of(random, row.front().what);
-    std::vector<std::uint64_t> before;
-    std::vector<std::uint64_t> after;
-    const auto all_bytes = [&] {
-      std::vector<std::uint64_t> bytes;
-      for (int from = 0; from < kGpus; ++from)
-        for (int to = 0; to < kGpus; ++to) bytes.push_back(bytes_over(from, to));
-      return bytes;
-    };
-    CollectivePlan plan;
-    Group group(ranks);
-    group.run([&](Communicator& comm) {
-      Collectives collectives(comm, options());
-      const Stream stream(*driver(), comm.context());
-      const CallRow memory(*driver(), row, comm.rank());
-      comm.exchange({}, {});
-      if (comm.rank() == 0) before = all_bytes();
-      comm.exchange({}, {});
-      const CollectiveCall call = memory.call(row, 0);
-      collectives.run(call, stream.get(), AlgorithmOverride::relayed);
-      POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
-      comm.check();
-      comm.exchange({}, {});
-      if (comm.rank() == 0) after = all_bytes();
-      comm.exchange({}, {});
-      memory.expect_done(row);
-      if (comm.rank() == 0) plan = collectives.plan(call, AlgorithmOverride::relayed);
-    });
-    std::vector<double> expected(kGpus * kGpus, 0);
-    for (const LinkBytes& stage : stage_bytes(node, make_collective_schedule(node, plan)))
-      for (std::size_t i = 0; i < stage.size(); ++i)
-        if (const Link& link = node.links[i]; link.from.is_gpu() && link.to.is_gpu())
-          expected[static_cast<std::size_t>(link.from.index * kGpus + link.to.index)] += stage[i];
-    const double marks = 16.0 * ranks * (ranks - 1);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_GE(static_cast<double>(after[i] - before[i]), expected[i]) << i;
-      EXPECT_LE(static_cast<double>(after[i] - before[i]), expected[i] + marks) << i;
-    }
-  }
-}
-
 TEST_P(RelaysOf, GraphsAreLaunchedAgainAmongCalls) {
-  const int ranks = GetParam().ranks;
+  const int ranks = GetParam();
   Group group(ranks);
   group.run([&](Communicator& comm) {
-    GraphGame game(comm, choice(), options());
+    GraphGame game(comm, AlgorithmOverride::relayed_flat, options());
     for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(game.turn(), "");
     game.expect_counts();
-    EXPECT_GT(relayed_parts(game.collectives()), 0u);
     comm.exchange({}, {});
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, RelaysOf,
-                         testing::Values(RanksOver{2, false}, RanksOver{3, false},
-                                         RanksOver{2, true}, RanksOver{3, true}),
-                         [](const auto& each) {
-                           return std::to_string(each.param.ranks) +
-                                  (each.param.by_kernels ? "ByKernels" : "ByCopies");
-                         });
-
-/// Calls that are planned over relays, by kernels or by copies.
-class PlannedOver : public RelaysTest, public testing::WithParamInterface<bool> {
- protected:
-  PlannedOver() { by_kernels_ = GetParam(); }
-};
-INSTANTIATE_TEST_SUITE_P(Relays, PlannedOver, testing::Bool(), [](const auto& each) {
-  return std::string(each.param ? "ByKernels" : "ByCopies");
-});
+INSTANTIATE_TEST_SUITE_P(Ranks, RelaysOf, testing::Values(2, 3),
+                         [](const auto& each) { return std::to_string(each.param); });
 
 /// Allreduces that are planned over relays.
 std::vector<PlannedCall> planned_row(Random& random, int calls) {
   std::vector<PlannedCall> row(static_cast<std::size_t>(calls));
   for (PlannedCall& call : row) {
     call.what.ranks = 2;
-    call.what.count = (8 << 20) + random() % 4096;
+    call.what.count = (1 << 20) + random() % 4096;
     call.images = images_of(random, call.what);
   }
   return row;
@@ -282,7 +185,7 @@ class PlannedRows {
     issued_ += row_.size();
     const CollectiveCounts& counts = collectives_.counts();
     EXPECT_EQ(all_calls(counts), issued_);
-    const std::uint64_t relayed = relayed_calls(counts);
+    const std::uint64_t relayed = counts.relayed_flat;
     EXPECT_EQ(relayed + counts.without_relays, issued_);
     std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
     comm_.exchange(std::as_bytes(std::span(&relayed, 1)), std::as_writable_bytes(std::span(all)));
@@ -305,7 +208,7 @@ constexpr int kToChange = 8;
 
 /// The plan takes them without being asked, once they are ready on all ranks; until then calls go as
 /// where no GPU is idle.
-TEST_P(PlannedOver, LargeCalls_OnceReady) {
+TEST_F(RelaysTest, LargeCalls_OnceReady) {
   if (in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   Random random(3);
   const std::vector<PlannedCall> row = planned_row(random, kToChange);
@@ -317,13 +220,13 @@ TEST_P(PlannedOver, LargeCalls_OnceReady) {
     collectives.wait_relays();
     comm.exchange({}, {});
     rows.run();
-    const std::uint64_t early = relayed_parts(collectives);
+    const std::uint64_t early = collectives.counts().relayed_flat;
     const std::uint64_t without = collectives.counts().without_relays;
     EXPECT_GE(without, 1u);
     EXPECT_EQ(collectives.counts().pairwise, 0u);
     rows.run();
     EXPECT_EQ(collectives.counts().without_relays, without);
-    EXPECT_GT(relayed_parts(collectives), early);
+    EXPECT_GT(collectives.counts().relayed_flat, early);
     EXPECT_THAT(collectives.relays(), ElementsAre(2, 3));
     comm.exchange({}, {});
   });
@@ -345,7 +248,7 @@ std::shared_ptr<CudaDriver> gated_driver() {
   return gated;
 }
 
-TEST_P(PlannedOver, ReadyLateOnOneRank_AllChangeAtOneCall) {
+TEST_F(RelaysTest, ReadyLateOnOneRank_AllChangeAtOneCall) {
   if (!in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   is_gate_open = false;
   Devices late(gated_driver(), group_node().nvml, group_node().node);
@@ -358,10 +261,8 @@ TEST_P(PlannedOver, ReadyLateOnOneRank_AllChangeAtOneCall) {
     Collectives collectives(comm, rank_options);
     PlannedRows rows(comm, collectives, row);
     rows.run();
-    // Each rank makes a part of the memory for kernels, so the first one waits for the other.
-    if (comm.rank() == 0 && !by_kernels_) collectives.wait_relays();
     rows.run();
-    EXPECT_EQ(relayed_calls(collectives.counts()), 0u);
+    EXPECT_EQ(collectives.counts().relayed_flat, 0u);
     if (comm.rank() == 1) {
       is_gate_open = true;
       is_gate_open.notify_all();
@@ -370,13 +271,12 @@ TEST_P(PlannedOver, ReadyLateOnOneRank_AllChangeAtOneCall) {
     if (comm.rank() == 0) collectives.wait_relays();
     comm.exchange({}, {});
     rows.run();
-    EXPECT_GT(relayed_calls(collectives.counts()), 0u);
-    EXPECT_GT(relayed_parts(collectives), 0u);
+    EXPECT_GT(collectives.counts().relayed_flat, 0u);
     comm.exchange({}, {});
   });
 }
 
-TEST_P(PlannedOver, CannotBeHadOnOneRank_AllGoAsAlone) {
+TEST_F(RelaysTest, CannotBeHadOnOneRank_AllGoAsAlone) {
   if (!in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   auto failing = std::make_shared<CudaDriver>(*driver());
   failing->mem_create = [](CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
@@ -396,13 +296,12 @@ TEST_P(PlannedOver, CannotBeHadOnOneRank_AllGoAsAlone) {
     rows.run();
     const CollectiveCounts& counts = collectives.counts();
     EXPECT_EQ(counts.without_relays, 2 * row.size());
-    EXPECT_EQ(relayed_calls(counts) + counts.pairwise, 0u);
-    EXPECT_EQ(collectives.relayed_copies(), 0u);
+    EXPECT_EQ(counts.relayed_flat + counts.pairwise, 0u);
     comm.exchange({}, {});
   });
 }
 
-TEST_P(PlannedOver, LostOnOneRank_AllGoAsAloneAgain) {
+TEST_F(RelaysTest, LostOnOneRank_AllGoAsAloneAgain) {
   if (in_virtual_time()) GTEST_SKIP() << "its calls are large: in the other mode";
   Random random(15);
   const std::vector<PlannedCall> row = planned_row(random, kToChange);
@@ -418,12 +317,12 @@ TEST_P(PlannedOver, LostOnOneRank_AllGoAsAloneAgain) {
     comm.exchange({}, {});
     rows.run();
     rows.run();
-    EXPECT_GT(relayed_parts(collectives), 0u);
+    EXPECT_GT(collectives.counts().relayed_flat, 0u);
     if (comm.rank() == 1) devices_of_last.mark_failed(3, CUDA_ERROR_ECC_UNCORRECTABLE);
     rows.run();
-    const std::uint64_t relayed = relayed_calls(collectives.counts());
+    const std::uint64_t relayed = collectives.counts().relayed_flat;
     rows.run();
-    EXPECT_EQ(relayed_calls(collectives.counts()), relayed);
+    EXPECT_EQ(collectives.counts().relayed_flat, relayed);
     comm.exchange({}, {});
   });
 }
@@ -432,7 +331,7 @@ TEST_F(RelaysTest, RefusedOnOneRank_NoneUsesThem) {
   Random random(4);
   std::vector<PlannedCall> row(1);
   row.front().what.ranks = 2;
-  row.front().what.count = 8 << 20;
+  row.front().what.count = 1 << 20;
   row.front().images = images_of(random, row.front().what);
   Group group(2);
   group.run([&](Communicator& comm) {
@@ -446,101 +345,16 @@ TEST_F(RelaysTest, RefusedOnOneRank_NoneUsesThem) {
     comm.check();
     memory.expect_done(row);
     EXPECT_THAT(collectives.relays(), IsEmpty());
-    EXPECT_EQ(collectives.counts().relayed, 0u);
+    EXPECT_EQ(collectives.counts().relayed_flat, 0u);
     EXPECT_EQ(all_calls(collectives.counts()), 1u);
     comm.exchange({}, {});
   });
 }
 
-/// A rank alone that finds no memory on a relay sends all by its own links.
-TEST_F(RelaysTest, NoMemoryOnOneRank_ItAloneGoesWithout) {
-  auto failing = std::make_shared<CudaDriver>(*driver());
-  failing->mem_create = [](CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
-                           unsigned long long) { return CUDA_ERROR_OUT_OF_MEMORY; };
-  failing->mem_alloc = [](CUdeviceptr*, std::size_t) { return CUDA_ERROR_OUT_OF_MEMORY; };
-  Devices without(failing, group_node().nvml, group_node().node);
-  Random random(5);
-  const std::vector<PlannedCall> row = row_of(random, 2);
-  Group group(2);
-  group.run([&](Communicator& comm) {
-    CollectivesOptions rank_options = options();
-    if (comm.rank() == 1) rank_options.relays.devices = &without;
-    Collectives collectives(comm, rank_options);
-    run_row(comm, collectives, row, 6);
-    EXPECT_EQ(collectives.relays().size(), 2u);
-    EXPECT_EQ(collectives.relayed_copies() > 0, comm.rank() == 0);
-    comm.exchange({}, {});
-  });
-}
-
-/// Every call in a relay's context fails from now on: its copies go another way, in this call too.
-TEST_F(RelaysTest, LostBetweenCalls_OthersGoOn) {
-  Random random(7);
-  const std::vector<PlannedCall> row = row_of(random, 2, AlgorithmOverride::relayed, 3);
-  Group group(2);
-  std::uint64_t over_last = 0;
-  group.run([&](Communicator& comm) {
-    Collectives collectives(comm, options());
-    run_row(comm, collectives, row, 8);
-    const std::uint64_t first = collectives.relayed_copies();
-    EXPECT_GT(first, 0u);
-    comm.exchange({}, {});
-    if (comm.rank() == 0) {
-      devices_->mark_failed(3, CUDA_ERROR_ECC_UNCORRECTABLE);
-      over_last = bytes_over_relay(3, 2).in;
-    }
-    comm.exchange({}, {});
-    run_row(comm, collectives, row, 9);
-    EXPECT_GT(collectives.relayed_copies(), first);
-    EXPECT_LT(collectives.relayed_copies(), 2 * first);
-    comm.exchange({}, {});
-    EXPECT_EQ(bytes_over_relay(3, 2).in, over_last);
-    comm.exchange({}, {});
-  });
-}
-
-/// The driver refuses copies of streams that are not the rank's: in the midst of a call.
-class RefusedCopies : public RelaysTest, public testing::WithParamInterface<int> {};
-
-std::atomic<int> copies_left{0};
-CUresult (*plain_copy)(CUdeviceptr, CUdeviceptr, std::size_t, CUstream) = nullptr;
-
-TEST_P(RefusedCopies, RestGoesWithout) {
-  auto failing = std::make_shared<CudaDriver>(*driver());
-  plain_copy = driver()->memcpy_async;
-  failing->memcpy_async = [](CUdeviceptr dst, CUdeviceptr src, std::size_t bytes, CUstream stream) {
-    CUcontext context = nullptr;
-    CUdevice gpu = 0;
-    CUcontext before = nullptr;
-    group_node().driver->ctx_get_current(&before);
-    group_node().driver->stream_get_ctx(stream, &context);
-    group_node().driver->ctx_set_current(context);
-    group_node().driver->ctx_get_device(&gpu);
-    group_node().driver->ctx_set_current(before);
-    if (gpu >= 2 && copies_left.fetch_sub(1) <= 0) return CUDA_ERROR_LAUNCH_FAILED;
-    return plain_copy(dst, src, bytes, stream);
-  };
-  copies_left = GetParam();
-  Random random(10);
-  const std::vector<PlannedCall> row = row_of(random, 2);
-  Group group(2, {.driver = failing});
-  group.run([&](Communicator& comm) {
-    Collectives collectives(comm, options());
-    run_row(comm, collectives, row, 11);
-    comm.exchange({}, {});
-    run_row(comm, collectives, row, 12);
-    comm.exchange({}, {});
-  });
-  EXPECT_LE(copies_left.load(), 0);
-}
-
-INSTANTIATE_TEST_SUITE_P(After, RefusedCopies, testing::Values(0, 1, 5, 12, 21),
-                         [](const auto& param_info) { return std::to_string(param_info.param); });
-
 /// Nothing is left on an idle GPU.
 TEST_F(RelaysTest, EndLeavesNoObjects) {
   Random random(12);
-  const std::vector<PlannedCall> row = row_of(random, 2, AlgorithmOverride::relayed, 2);
+  const std::vector<PlannedCall> row = row_of(random, 2, 2);
   LiveObjects before;
   for (int turn = 0; turn < 2; ++turn) {
     {

@@ -190,7 +190,7 @@ Gpus = Annotated[
     list[int] | None,
     Option(
         "--gpus",
-        "The GPU of each rank, such as 0,1; the others may carry copies.",
+        "The GPU of each rank, such as 0,1; the others may carry a part.",
         metavar="LIST",
         read=_gpus,
     ),

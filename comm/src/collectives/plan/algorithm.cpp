@@ -14,7 +14,6 @@ std::string_view to_string(Algorithm algorithm) noexcept {
     case Algorithm::flat: return "flat";
     case Algorithm::relayed_flat: return "relayed-flat";
     case Algorithm::pairwise: return "pairwise";
-    case Algorithm::relayed: return "relayed";
     case Algorithm::host_trees: return "host-trees";
     case Algorithm::mixed: return "mixed";
     case Algorithm::hierarchical: return "hierarchical";

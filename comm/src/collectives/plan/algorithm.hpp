@@ -14,7 +14,6 @@ enum class Algorithm : std::uint8_t {
   flat,   ///< one kernel a rank: slices to their owners, sums to all, pipelined in tiles
   relayed_flat,  ///< flat, with slots on GPUs that are no ranks as well
   pairwise,      ///< flat, by copies: each rank sends to one rank at a time, and receives from one
-  relayed,       ///< pairwise, with copies over GPUs that are no ranks as well
   host_trees,    ///< flat, by copies through host memory: a result goes down once and up to all
   mixed,         ///< flat for most of a message; next to it the rest, whose sums go by host memory
   hierarchical,  ///< by copies: reduce inside islands, exchange between leaders, broadcast inside
@@ -26,19 +25,15 @@ Algorithm parse_algorithm(std::string_view text);
 
 /// In the order in which equal ones are taken.
 inline constexpr std::array kAlgorithms{
-    Algorithm::none,         Algorithm::cells,        Algorithm::lines,   Algorithm::flat,
-    Algorithm::relayed_flat, Algorithm::pairwise,     Algorithm::relayed, Algorithm::host_trees,
-    Algorithm::mixed,        Algorithm::hierarchical, Algorithm::ring};
+    Algorithm::none,         Algorithm::cells,    Algorithm::lines,      Algorithm::flat,
+    Algorithm::relayed_flat, Algorithm::pairwise, Algorithm::host_trees, Algorithm::mixed,
+    Algorithm::hierarchical, Algorithm::ring};
 
 /// Whether it is run by one kernel on each rank alone; otherwise by a CollectiveSchedule, of mixed
 /// next to a kernel.
 constexpr bool runs_by_kernels(Algorithm algorithm) noexcept {
   return algorithm == Algorithm::cells || algorithm == Algorithm::lines ||
          algorithm == Algorithm::flat || algorithm == Algorithm::relayed_flat;
-}
-/// Whether it uses GPUs that are no ranks.
-constexpr bool uses_relays(Algorithm algorithm) noexcept {
-  return algorithm == Algorithm::relayed || algorithm == Algorithm::relayed_flat;
 }
 /// Whether its schedule goes through host memory.
 constexpr bool uses_host(Algorithm algorithm) noexcept {

@@ -9,13 +9,10 @@
 
 namespace polypath {
 
-/// Whether scratch, host memory, and staging memory on relays suffice for a schedule of the
-/// algorithm. Relayed has rings for each of its lanes.
-inline bool has_memory(const CollectiveOptions& options, Algorithm algorithm,
-                       const CollectiveSchedule& schedule) {
-  const std::uint64_t times = algorithm == Algorithm::relayed ? kRelayedScratchTimes : 1;
-  return schedule.scratch_bytes <= times * options.scratch_bytes &&
-         schedule.host_bytes <= options.host_bytes && schedule.relay_bytes <= kRelayBytes;
+/// Whether scratch and host memory suffice for the schedule.
+inline bool has_memory(const CollectiveOptions& options, const CollectiveSchedule& schedule) {
+  return schedule.scratch_bytes <= options.scratch_bytes &&
+         schedule.host_bytes <= options.host_bytes;
 }
 
 struct AlgorithmCost {

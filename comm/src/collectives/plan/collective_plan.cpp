@@ -36,10 +36,6 @@ constexpr std::uint64_t kMaxChunksForMemory = 512;
 /// With more ranks a chunk has many more steps.
 constexpr std::uint64_t kMaxChunksOfGroup = 16;
 constexpr int kMany = 4;
-/// With relays a chunk has even more, and scratch decides: from kFineChunks on all even halves of
-/// it are tried.
-constexpr std::uint64_t kMaxChunksOfRelays = 24;
-constexpr std::uint64_t kFineChunks = 8;
 /// The paper's streams for large messages.
 constexpr std::uint64_t kPublishedChunks = 8;
 /// What runs by copies has to promise this much against kernels. Schedules of copies took 1.07 to
@@ -85,7 +81,7 @@ class PlanMaker {
       plan_.link_limit_bus_gbps = bounds_.link_bus_gbps();
       if (request_.nodes == 1 && !usable_relays(node_, request_).empty())
         plan_.limit_bus_gbps =
-            std::max(plan_.limit_bus_gbps, bounds_.bus_gbps(Algorithm::relayed, plan_.ring));
+            std::max(plan_.limit_bus_gbps, bounds_.bus_gbps(Algorithm::relayed_flat, plan_.ring));
     }
     if (request_.bytes() == 0) {
       nothing("there is nothing to move");
@@ -176,7 +172,6 @@ class PlanMaker {
       case Algorithm::flat: return weigh_flat();
       case Algorithm::relayed_flat: return weigh_relayed_flat();
       case Algorithm::pairwise: return weigh_rotation();
-      case Algorithm::relayed: return weigh_relayed();
       case Algorithm::host_trees: return weigh_host_trees();
       case Algorithm::mixed: return weigh_mixed();
       case Algorithm::hierarchical: return weigh_hierarchical();
@@ -239,15 +234,6 @@ class PlanMaker {
     if (options_.max_blocks == 0 || request_.reduces()) return false;
     return flat_cost(node_, request_, options_.max_blocks).us * kCopiesMustReach >
            flat_cost(node_, request_, 0).us;
-  }
-
-  Evaluation weigh_relayed() const {
-    Evaluation weighed{Algorithm::relayed, 0, {}, {}, 0, 1, why_no_kernels(node_, request_)};
-    if (weighed.reason.empty()) weighed.reason = why_no_relays(node_, request_);
-    if (!weighed.reason.empty()) return weighed;
-    by_schedule(weighed,
-                [&](std::uint64_t chunk) { return relayed_schedule(node_, request_, chunk); });
-    return weighed;
   }
 
   Evaluation weigh_host_trees() {
@@ -389,19 +375,16 @@ class PlanMaker {
     const std::uint64_t unit = weighed.algorithm == Algorithm::hierarchical
                                    ? request_.bytes() / static_cast<std::uint64_t>(weighed.lanes)
                                    : request_.bytes() / ranks;
-    const bool is_relayed = weighed.algorithm == Algorithm::relayed;
-    const std::uint64_t most = request_.ranks() > kMany ? kMaxChunksOfGroup
-                               : is_relayed             ? kMaxChunksOfRelays
-                                                        : kMaxChunks;
+    const std::uint64_t most = request_.ranks() > kMany ? kMaxChunksOfGroup : kMaxChunks;
     // Scratch and host memory may ask for more chunks than are best.
     for (std::uint64_t chunks = 1; chunks <= (weighed.us == 0 ? kMaxChunksForMemory : most);
-         chunks += is_relayed && chunks >= kFineChunks ? kFineChunks / 2 : chunks) {
+         chunks *= 2) {
       const std::uint64_t bytes = options_.chunk_bytes > 0
                                       ? options_.chunk_bytes
                                       : std::max(kMinChunk, (unit + chunks - 1) / chunks);
       const bool last = bytes == kMinChunk || options_.chunk_bytes > 0;
       const CollectiveSchedule schedule = make(bytes);
-      if (has_memory(options_, weighed.algorithm, schedule) || last) {
+      if (has_memory(options_, schedule) || last) {
         const ScheduleTime time = schedule_time(node_, schedule);
         if (weighed.us == 0 || time.us < weighed.us) {
           weighed.us = time.us;
@@ -454,8 +437,6 @@ class PlanMaker {
     plan_.kernel = best->kernel;
     plan_.stages = best->stages;
     plan_.lanes = best->lanes;
-    if (best->algorithm == Algorithm::relayed)
-      plan_.relays = relay_shares(node_, request_, best->chunk_bytes);
     if (best->algorithm == Algorithm::relayed_flat)
       plan_.relays = relay_shares_of_kernels(node_, request_);
     plan_.host_count = best->host_count;
@@ -578,7 +559,6 @@ CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePl
   switch (plan.algorithm) {
     case Algorithm::pairwise:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/false);
-    case Algorithm::relayed: return relayed_schedule(node, plan.request, plan.chunk_bytes);
     case Algorithm::host_trees:
       return flat_schedule(node, plan.request, plan.chunk_bytes, /*by_host=*/true);
     case Algorithm::mixed: {

@@ -51,11 +51,6 @@ inline constexpr std::uint64_t kMixedHost = std::uint64_t{48} << 20;
 /// What all ranks take of each host memory, where all of a message goes through them.
 inline constexpr std::uint64_t kCopyHost = std::uint64_t{64} << 20;
 
-/// What relayed may take of scratch, in multiples of CollectiveOptions::scratch_bytes.
-inline constexpr std::uint64_t kRelayedScratchTimes = 2;
-/// Staging memory of a rank on each relay.
-inline constexpr std::uint64_t kRelayBytes = std::uint64_t{32} << 20;
-
 struct CollectiveOptions {
   std::optional<Algorithm> algorithm;                     ///< this one, if it can run
   int max_blocks = 0;                                     ///< of a kernel; 0: what is best

@@ -105,8 +105,7 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
                 .log2_bytes = log2_bytes,
                 .cut = cut,
                 .scratch_bytes = plain.scratch_bytes,
-                .host_bytes = plain.host_bytes,
-                .relays = request.relays};
+                .host_bytes = plain.host_bytes};
   const std::lock_guard lock(mutex_);
   const auto known = entries_.find(key);
   if (known != entries_.end()) return known->second;
@@ -114,7 +113,6 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
       request_of_bytes(request.op, widens ? DataType::bfloat16 : DataType::float32,
                        std::uint64_t{1} << log2_bytes, request.ranks());
   sized.gpus = gpus_;
-  sized.relays = request.relays;
   sized.root = request.root;
   sized.order = order;
   Entry entry{time_entry(sized, plain, algorithm, cut), sized.bytes(), 0};
@@ -144,7 +142,7 @@ AlgorithmCost CopyCostTable::time_entry(const CollectiveRequest& request,
   plan.chunk_bytes = chunk_bytes_of(
       unit_bytes(algorithm, cut.lanes, request.bytes(), request.ranks()), cut.chunks);
   const CollectiveSchedule schedule = make_collective_schedule(node_, plan);
-  if (has_memory(options, algorithm, schedule)) cost.us = schedule_time(node_, schedule).us;
+  if (has_memory(options, schedule)) cost.us = schedule_time(node_, schedule).us;
   return cost;
 }
 
@@ -251,8 +249,7 @@ AlgorithmCost CopyCostTable::cost(const CollectiveRequest& request,
   return is_mixed && entry.cost.us > 0 ? split_mixed(question, entry, false) : entry.cost;
 }
 
-void CopyCostTable::fill_allreduce(const CollectiveOptions& options, SumOrder order,
-                                   const std::vector<int>& relays) noexcept {
+void CopyCostTable::fill_allreduce(const CollectiveOptions& options, SumOrder order) noexcept {
   CollectiveOptions table_options = options;
   table_options.table = this;
   table_options.explain = false;
@@ -263,7 +260,6 @@ void CopyCostTable::fill_allreduce(const CollectiveOptions& options, SumOrder or
                                                      (std::uint64_t{1} << log2_bytes) * 3 / 4,
                                                      static_cast<int>(gpus_.size()));
         request.gpus = gpus_;
-        request.relays = relays;
         request.order = order;
         plan_collective(node_, request, table_options);
       } catch (const std::exception& error) {

@@ -42,8 +42,7 @@ class CopyCostTable {
   /// this order, so
   /// that the first call of a new count times no schedule on its caller's thread. What
   /// fails is computed when it is needed.
-  void fill_allreduce(const CollectiveOptions& options, SumOrder order = SumOrder::rank,
-                      const std::vector<int>& relays = {}) noexcept;
+  void fill_allreduce(const CollectiveOptions& options, SumOrder order = SumOrder::rank) noexcept;
 
   [[nodiscard]] bool is_for(const Node& node, const std::vector<int>& gpus) const {
     return node == node_ && gpus == gpus_;
@@ -68,7 +67,6 @@ class CopyCostTable {
     Cut cut;
     std::uint64_t scratch_bytes;
     std::uint64_t host_bytes;
-    std::vector<int> relays;
 
     friend auto operator<=>(const Key&, const Key&) = default;
   };

@@ -41,7 +41,7 @@ struct CollectiveRequest {
   /// what each rank receives (reduce_scatter), gives (all_gather), or gives to each (all_to_all).
   std::uint64_t count = 0;
   std::vector<int> gpus;         ///< of each rank of this node, an index into Node::gpus
-  std::vector<int> relays = {};  ///< GPUs that are no ranks, over which copies may go
+  std::vector<int> relays = {};  ///< GPUs that are no ranks, over which a part may go
   int root = 0;                  ///< rank of broadcast and reduce
   int nodes = 1;                 ///< equal nodes; above 1 the plan is a prediction
   double network_gbps = 0;       ///< of each node, one direction; needed when nodes > 1

@@ -49,14 +49,7 @@ ScheduleRunner::ScheduleRunner(Communicator& communicator, const KernelModules& 
 bool ScheduleRunner::can_run(const CollectiveSchedule& schedule) const {
   return schedule.host_bytes <= host_bytes() && schedule.scratch_bytes <= scratch_.bytes() &&
          streams_of(schedule) <= kMaxStreams &&
-         (comm_.has_peer_access() || keeps_to_own_scratch(schedule)) &&
-         (schedule.relays.empty() ||
-          (relays_ != nullptr && relays_->size() == schedule.relays.size() &&
-           schedule.relay_bytes <= relays_->bytes()));
-}
-
-void ScheduleRunner::take_relays(Devices& devices, RelayLoad& load, std::uint64_t bytes) {
-  relays_ = std::make_unique<Relays>(devices, comm_, scratch_, load, bytes);
+         (comm_.has_peer_access() || keeps_to_own_scratch(schedule));
 }
 
 CUdeviceptr ScheduleRunner::address_of(const Place& place, const Call& call) const {
@@ -117,9 +110,7 @@ void ScheduleRunner::issue_sum(const CollectiveSchedule& schedule, const Step& s
 
 void ScheduleRunner::issue_step(const CollectiveSchedule& schedule, const Step& step,
                                 const Call& call, CUstream stream) {
-  if (step.kind == StepKind::copy && step.to.buffer == BufferKind::relay) {
-    issue_to_relay(step, call, stream);
-  } else if (step.kind == StepKind::copy) {
+  if (step.kind == StepKind::copy) {
     issue_copy(step, call, stream);
   } else {
     issue_sum(schedule, step, call, stream);
@@ -146,150 +137,25 @@ void ScheduleRunner::fork(std::vector<Stream>& streams, int count) {
     POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream(streams, i).get(), fork_.get(), 0));
 }
 
-void ScheduleRunner::join_one(std::size_t at, CUstream stream) {
-  const CUevent end = event(ends_, at).get();
-  POLYPATH_CHECK(comm_.driver(), event_record(end, streams_[at].get()));
-  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
-  if (at >= onward_.size() || onward_[at].done == nullptr) return;
-  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, onward_[at].done, 0));
-  if (!onward_[at].has_told) return;
-  const CUevent signals_end = event(told_ends_, at).get();
-  POLYPATH_CHECK(comm_.driver(), event_record(signals_end, telling_[at].get()));
-  POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, signals_end, 0));
-}
-
 void ScheduleRunner::join(int count, CUstream stream) {
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) join_one(i, stream);
-}
-
-void ScheduleRunner::begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
-                                  const Call& call, CUstream stream) {
-  in_use_.clear();
-  onward_.clear();
-  if (schedule.relays.empty()) return;
-  onward_.resize(static_cast<std::size_t>(program.streams));
-  in_use_ = relays_->for_call({call.predicted_us, call.without_us}, stream);
-}
-
-std::unique_ptr<MonitoredIssue> ScheduleRunner::note_relays(const CollectiveSchedule& schedule,
-                                                            const RankProgram& program,
-                                                            const Call& call, CUstream stream) {
-  if (schedule.relays.empty() || !relays_->load().is_known()) return nullptr;
-  RelayLoad::Traffic traffic;
-  traffic.times = {call.predicted_us, call.without_us};
-  for (const RankStep& step : program.steps) {
-    const Step& copy = schedule.steps[static_cast<std::size_t>(step.index)];
-    if (copy.kind != StepKind::copy || copy.to.buffer == BufferKind::relay ||
-        copy.to.owner == program.rank)
-      continue;
-    if (!step.is_onward) {
-      traffic.direct_bytes += copy.bytes;
-      continue;
-    }
-    const int relay = relay_of(copy.from);
-    if (in_use_[static_cast<std::size_t>(relay)] == nullptr) {
-      traffic.direct_bytes += copy.bytes;
-      continue;
-    }
-    if (traffic.copies++ == 0 && program.others_begun != RankProgram::kNoPlace)
-      traffic.first_bytes = copy.bytes;
-    traffic.parts.push_back({relay, copy.to.owner, copy.bytes});
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const CUevent end = event(ends_, i).get();
+    POLYPATH_CHECK(comm_.driver(), event_record(end, streams_[i].get()));
+    POLYPATH_CHECK(comm_.driver(), stream_wait_event(stream, end, 0));
   }
-  return relays_->load().issue(traffic, stream);
-}
-
-void ScheduleRunner::lose_relay(const Step& step, const std::exception& error) {
-  const Place& place = step.to.buffer == BufferKind::relay ? step.to : step.from;
-  log_warn("a copy over a relay was not issued: {}", error.what());
-  relays_->lose(*std::exchange(in_use_[static_cast<std::size_t>(relay_of(place))], nullptr));
-}
-
-void ScheduleRunner::issue_to_relay(const Step& step, const Call& call, CUstream stream) {
-  const Relay* const relay = in_use_[static_cast<std::size_t>(relay_of(step.to))];
-  if (relay == nullptr) return;
-  try {
-    POLYPATH_CHECK(comm_.driver(), memcpy_async(relay->staging() + step.to.offset,
-                                                address_of(step.from, call), step.bytes, stream));
-  } catch (const DriverError& error) {
-    lose_relay(step, error);
-  }
-}
-
-void ScheduleRunner::issue_onward(const CollectiveSchedule& schedule, const RankProgram& program,
-                                  std::size_t place, const Call& call, const AtStep& wait,
-                                  const AtStep& signal) {
-  const CudaDriver& driver = comm_.driver();
-  const RankStep& step = program.steps[place];
-  const Step& copy = schedule.steps[static_cast<std::size_t>(step.index)];
-  const auto at = static_cast<std::size_t>(step.stream);
-  Onward& queue = onward_[at];
-  CUevent arrived = nullptr;
-  if (step.waits()) {
-    const CUstream aside = stream(waiting_, step.stream).get();
-    if (!std::exchange(queue.has_waited, true))
-      POLYPATH_CHECK(driver, stream_wait_event(aside, fork_.get(), 0));
-    wait(place, aside);
-    arrived = event(came_, place).get();
-    POLYPATH_CHECK(driver, event_record(arrived, aside));
-  }
-  bool is_copied = false;
-  const auto issue = [&](CUstream on, CUevent done, CUdeviceptr to, CUdeviceptr from) {
-    // Where the queue goes on by another stream, it goes on after what it has done.
-    if (queue.done != nullptr && queue.stream != on)
-      POLYPATH_CHECK(driver, stream_wait_event(on, queue.done, 0));
-    if (arrived != nullptr) POLYPATH_CHECK(driver, stream_wait_event(on, arrived, 0));
-    wait_for_others(step, on);
-    for (const std::size_t other : step.after)
-      POLYPATH_CHECK(driver, stream_wait_event(on, after_[other], 0));
-    POLYPATH_CHECK(driver, memcpy_async(to, from, copy.bytes, on));
-    is_copied = true;
-    // Once more: what follows has nothing else to wait for.
-    if (driver.event_record(done, on) != CUDA_SUCCESS)
-      POLYPATH_CHECK(driver, event_record(done, on));
-    queue.stream = on;
-    queue.done = after_[place] = done;
-  };
-  const auto relay = static_cast<std::size_t>(relay_of(copy.from));
-  bool is_issued = false;
-  if (Relay* const over = in_use_[relay]) try {
-      issue(over->stream(copy.to.owner), over->event(place),
-            over->scratch(copy.to.owner) + copy.to.offset, over->staging() + copy.from.offset);
-      ++relayed_copies_;
-      is_issued = true;
-    } catch (const DriverError& error) {
-      lose_relay(copy, error);
-      // A copy that nothing waits for could overwrite what comes there later.
-      if (is_copied) throw;
-    }
-  if (!is_issued)
-    issue(streams_[at].get(), event(done_, place).get(), address_of(copy.to, call),
-          address_of(schedule.operands[static_cast<std::size_t>(copy.operands.first)], call));
-  if (step.signals.empty()) return;
-  const CUstream telling = stream(telling_, step.stream).get();
-  queue.has_told = true;
-  POLYPATH_CHECK(driver, stream_wait_event(telling, queue.done, 0));
-  signal(place, telling);
 }
 
 void ScheduleRunner::issue_steps(const CollectiveSchedule& schedule, const RankProgram& program,
                                  const Call& call, const AtStep& wait, const AtStep& signal) {
   const CudaDriver& driver = comm_.driver();
-  after_.assign(program.steps.size(), nullptr);
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const RankStep& step = program.steps[i];
-    if (step.is_onward) {
-      issue_onward(schedule, program, i, call, wait, signal);
-      continue;
-    }
     const CUstream stream = streams_[static_cast<std::size_t>(step.stream)].get();
     wait(i, stream);
     for (const std::size_t other : step.after)
-      POLYPATH_CHECK(driver, stream_wait_event(stream, after_[other], 0));
+      POLYPATH_CHECK(driver, stream_wait_event(stream, done_[other].get(), 0));
     issue_step(schedule, schedule.steps[static_cast<std::size_t>(step.index)], call, stream);
-    if (step.is_awaited) {
-      after_[i] = event(done_, i).get();
-      POLYPATH_CHECK(driver, event_record(after_[i], stream));
-    }
+    if (step.is_awaited) POLYPATH_CHECK(driver, event_record(event(done_, i).get(), stream));
     signal(i, stream);
   }
 }
@@ -300,8 +166,6 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   const CudaDriver& driver = comm_.driver();
   const int ranks = comm_.size();
   const std::uint64_t number = calls_ + 1;
-  begin_relays(schedule, program, call, stream);
-  const auto noted = note_relays(schedule, program, call, stream);
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, program.streams);
   if (schedule.waits_aside) fork(waiting_, program.streams);
@@ -309,12 +173,9 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   const auto wait = [&](std::size_t i, CUstream queue_stream) {
     const RankStep& step = program.steps[i];
     if (!step.waits()) return wait_for_others(step, queue_stream);
-    const bool is_aside = schedule.waits_aside && !step.is_onward;
-    const CUstream aside =
-        is_aside ? waiting_[static_cast<std::size_t>(step.stream)].get() : queue_stream;
+    if (!schedule.waits_aside) return issue_waits(step, number, queue_stream);
+    const CUstream aside = waiting_[static_cast<std::size_t>(step.stream)].get();
     issue_waits(step, number, aside);
-    if (noted != nullptr && i == program.others_begun) noted->others_begun(aside);
-    if (!is_aside) return;
     const CUevent arrived = event(came_, i).get();
     POLYPATH_CHECK(driver, event_record(arrived, aside));
     POLYPATH_CHECK(driver, stream_wait_event(queue_stream, arrived, 0));
@@ -326,7 +187,6 @@ void ScheduleRunner::issue(const CollectiveSchedule& schedule, const RankProgram
   };
   issue_steps(schedule, program, call, wait, signal);
   join(program.streams, stream);
-  if (noted != nullptr) noted->all_issued();
   for (int rank = 0; rank < ranks; ++rank)
     if (rank != comm_.rank()) tell(rank, credit_word(comm_.rank()), number, stream);
 }
@@ -372,7 +232,6 @@ void ScheduleRunner::issue_graph(const CollectiveSchedule& schedule, RankProgram
                                  const std::function<void()>& concurrent) {
   const CudaDriver& driver = comm_.driver();
   for (RankStep& step : program.steps) step.heard_by.clear();
-  begin_relays(schedule, program, call, stream);
   // What is next to it must not wait for ranks that make another call, and do not come there.
   POLYPATH_CHECK(driver, event_record(fork_.get(), stream));
   fork(streams_, 1);

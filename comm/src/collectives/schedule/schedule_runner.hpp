@@ -14,7 +14,6 @@
 
 #include "collectives/kernel_modules.hpp"
 #include "collectives/plan/rank_program.hpp"
-#include "collectives/schedule/relays.hpp"
 #include "collectives/schedule/signal_words.hpp"
 #include "comm/communicator.hpp"
 
@@ -27,9 +26,6 @@ class ScheduleRunner {
     Operator operation = Operator::sum;
     CUdeviceptr send = 0;
     CUdeviceptr recv = 0;
-    // With relays and without; of a schedule that has relays:
-    double predicted_us = 0;
-    double without_us = 0;
   };
 
   /// Collective. `communicator` and `modules` must outlive it. Throws what Communicator::alloc()
@@ -42,13 +38,6 @@ class ScheduleRunner {
   ~ScheduleRunner() = default;
   ScheduleRunner(const ScheduleRunner&) = delete;
   ScheduleRunner& operator=(const ScheduleRunner&) = delete;
-
-  /// Takes relays, those of `load`, with `bytes` of staging memory on each. Both must outlive it.
-  void take_relays(Devices& devices, RelayLoad& load, std::uint64_t bytes);
-  /// Null: there are none.
-  [[nodiscard]] Relays* relays() const noexcept { return relays_.get(); }
-  /// Copies that went over a relay.
-  [[nodiscard]] std::uint64_t relayed_copies() const noexcept { return relayed_copies_; }
 
   /// Whether there are words, scratch and host memory enough; the same on all ranks.
   [[nodiscard]] bool can_run(const CollectiveSchedule& schedule) const;
@@ -75,26 +64,6 @@ class ScheduleRunner {
   void issue(const CollectiveSchedule& schedule, const RankProgram& program, const Call& call,
              CUstream stream, const std::function<void()>& concurrent);
   [[nodiscard]] CUdeviceptr address_of(const Place& place, const Call& call) const;
-  /// What a queue onward has done last in this call.
-  struct Onward {
-    CUstream stream = nullptr;
-    CUevent done = nullptr;
-    bool has_waited = false;  ///< its stream for waits has forked
-    bool has_told = false;    ///< its stream for signals is in use
-  };
-  /// Finds the relays of a call.
-  void begin_relays(const CollectiveSchedule& schedule, const RankProgram& program,
-                    const Call& call, CUstream stream);
-  /// Notes what the call puts on links of relays. Null: nothing.
-  [[nodiscard]] std::unique_ptr<MonitoredIssue> note_relays(const CollectiveSchedule& schedule,
-                                                            const RankProgram& program,
-                                                            const Call& call, CUstream stream);
-  /// The copy to a relay, where the call uses it.
-  void issue_to_relay(const Step& step, const Call& call, CUstream stream);
-  /// The step of that place, from a relay on; or without it, on a stream of this rank's GPU.
-  void issue_onward(const CollectiveSchedule& schedule, const RankProgram& program,
-                    std::size_t place, const Call& call, const AtStep& wait, const AtStep& signal);
-  void lose_relay(const Step& step, const std::exception& error);
   void issue_graph(const CollectiveSchedule& schedule, RankProgram program, const Call& call,
                    CUstream stream, const std::function<void()>& concurrent);
   /// The steps, each between `wait` and `signal`, which are for other ranks.
@@ -108,7 +77,6 @@ class ScheduleRunner {
   /// Lets streams begin after the event of the fork, and `stream` go on after them.
   void fork(std::vector<Stream>& streams, int count);
   void join(int count, CUstream stream);
-  void join_one(std::size_t at, CUstream stream);
   /// Calls `issue`; aborts when it throws.
   void issue_or_abort(const std::function<void()>& issue);
   /// In a graph: by a kernel, with the values of its epoch.
@@ -129,20 +97,12 @@ class ScheduleRunner {
   SymmetricMemory words_;
   std::shared_ptr<const SharedHostMemory> host_;  // null: none
   std::vector<Stream> streams_;
-  std::vector<Stream> waiting_;   // of each of those, for waits aside
-  std::vector<Event> done_;       // of steps
-  std::vector<Event> came_;       // what they wait for aside
-  std::vector<Event> told_;       // after signals of a graph
-  std::vector<Event> ends_;       // of streams
-  std::vector<Event> told_ends_;  // of streams that tell
+  std::vector<Stream> waiting_;  // of each of those, for waits aside
+  std::vector<Event> done_;      // of steps
+  std::vector<Event> came_;      // what they wait for aside
+  std::vector<Event> told_;      // after signals of a graph
+  std::vector<Event> ends_;      // of streams
   Event fork_;
-  // For relays:
-  std::unique_ptr<Relays> relays_;  // null: none
-  std::vector<Stream> telling_;     // of each stream, for signals after what another GPU has done
-  std::vector<Relay*> in_use_;      // by the call at hand, by index; null: it goes without
-  std::vector<Onward> onward_;      // by stream, of the call at hand
-  std::vector<CUevent> after_;      // by place: after a step of the call at hand
-  std::uint64_t relayed_copies_ = 0;
   std::uint64_t calls_ = 0;
 };
 
