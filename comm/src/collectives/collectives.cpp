@@ -18,7 +18,7 @@
 #include "collectives/call_match.hpp"
 #include "collectives/kernels/relay_layout.h"
 #include "collectives/plan/kernel_cost.hpp"
-#include "collectives/plan/schedules.hpp"
+#include "collectives/plan/relays.hpp"
 #include "collectives/plan/tuned_plan.hpp"
 #include "collectives/result_windows.hpp"
 #include "comm/deferred_memory.hpp"

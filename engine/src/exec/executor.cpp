@@ -150,8 +150,7 @@ CUdeviceptr LeasedRun::address(std::size_t transfer, const Step& step, const Pla
   switch (place.buffer) {
     case BufferKind::input: return (lease ? bound.ends[route].src : bound.src) + place.offset;
     case BufferKind::output: return (lease ? bound.ends[route].dst : bound.dst) + place.offset;
-    case BufferKind::host:
-    case BufferKind::relay: break;
+    case BufferKind::host: break;
     case BufferKind::scratch: return lease.ring().memory->address() + place.offset;
   }
   return 0;

@@ -25,15 +25,15 @@ enum class BufferKind : std::uint8_t {
             ///< input when the call is in place
   scratch,  ///< the ring of a transfer's route; symmetric memory of a rank
   host,     ///< pinned host memory
-  relay,    ///< of a collective: staging memory of a rank, on a GPU that is no rank
 };
 
 /// Where a step reads or writes.
 struct Place {
   BufferKind buffer = BufferKind::input;
   bool is_partial = false;  ///< it holds partial sums, of the accumulator's type
-  int owner = 0;  ///< of a collective the rank, for `host` the index into Node::hosts, for `relay`
-                  ///< relay_owner(); of a transfer's scratch the route
+  int owner =
+      0;  ///< of a collective the rank, for `host` the index into Node::hosts; of a transfer's
+          ///< scratch the route
   std::uint64_t offset = 0;  ///< bytes
 
   friend bool operator==(const Place&, const Place&) = default;
@@ -56,8 +56,7 @@ struct Step {
                             ///< wherever the driver sends it
   int stage = 0;            ///< of a collective: index into CollectiveSchedule::stages
   ListPart after;           ///< of Schedule::waits
-  ListPart operands;        ///< reduce: of Schedule::operands; copy from a relay: where the bytes
-                            ///< were before, and still are
+  ListPart operands;        ///< reduce: of Schedule::operands
   Place from;               ///< copy
   Place to;
   std::uint64_t bytes = 0;  ///< that it writes

@@ -96,8 +96,7 @@ MemoryId memory_of(const TransferSchedule& transfer, const Place& place) noexcep
     case BufferKind::input: return transfer.request.src;
     case BufferKind::output: return transfer.request.dst;
     case BufferKind::scratch:
-    case BufferKind::host:
-    case BufferKind::relay: break;
+    case BufferKind::host: break;
   }
   return transfer.routes[static_cast<std::size_t>(place.owner)].via;
 }

@@ -20,7 +20,7 @@ namespace polypath {
 /// A line a step, for failing tests.
 inline std::string to_string(const Schedule& schedule) {
   const auto text = [](const Place& place) {
-    constexpr std::array kNames{"in", "out", "scratch", "host", "relay"};
+    constexpr std::array kNames{"in", "out", "scratch", "host"};
     return fmt::format("{}{}{}+{}", place.is_partial ? "partial " : "",
                        kNames.at(static_cast<std::size_t>(place.buffer)), place.owner,
                        place.offset);

@@ -4,7 +4,7 @@
 
 #include "base/units.hpp"
 #include "collectives/plan/kernel_cost.hpp"
-#include "collectives/plan/schedules.hpp"
+#include "collectives/plan/relays.hpp"
 #include "topology/default_graph.hpp"
 
 namespace polypath {

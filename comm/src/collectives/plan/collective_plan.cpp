@@ -437,8 +437,7 @@ class PlanMaker {
     plan_.kernel = best->kernel;
     plan_.stages = best->stages;
     plan_.lanes = best->lanes;
-    if (best->algorithm == Algorithm::relayed_flat)
-      plan_.relays = relay_shares_of_kernels(node_, request_);
+    if (best->algorithm == Algorithm::relayed_flat) plan_.relays = relay_shares(node_, request_);
     plan_.host_count = best->host_count;
     plan_.chunk_bytes = best->chunk_bytes;
     plan_.chunks = best->chunks > 0 ? best->chunks : chunks_of(*best);

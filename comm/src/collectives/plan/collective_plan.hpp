@@ -10,8 +10,8 @@
 
 #include "collectives/plan/algorithm.hpp"
 #include "collectives/plan/collective_schedule.hpp"
+#include "collectives/plan/relays.hpp"
 #include "collectives/plan/request.hpp"
-#include "collectives/plan/schedules.hpp"
 #include "collectives/plan/tuned_collective.hpp"
 
 namespace polypath {

@@ -23,14 +23,7 @@ struct CollectiveSchedule : Schedule {
   bool waits_aside = false;
   std::uint64_t scratch_bytes = 0;  ///< of each rank
   std::uint64_t host_bytes = 0;     ///< of each host memory
-  std::vector<int> relays = {};     ///< GPUs that stage
-  std::uint64_t relay_bytes = 0;    ///< of each rank on each relay
 };
-
-/// The owner of a place on a relay: staging memory of `rank` on CollectiveSchedule::relays[relay].
-constexpr int relay_owner(int rank, int relay) noexcept { return relay * kMaxRanksPerNode + rank; }
-constexpr int relay_of(const Place& place) noexcept { return place.owner / kMaxRanksPerNode; }
-constexpr int staging_rank(const Place& place) noexcept { return place.owner % kMaxRanksPerNode; }
 
 /// Elements that it writes.
 std::uint64_t elements_of(const CollectiveSchedule& schedule, const Step& step);

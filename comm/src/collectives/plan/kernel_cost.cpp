@@ -9,7 +9,7 @@
 #include "base/units.hpp"
 #include "collectives/channel_ways.h"
 #include "collectives/plan/islands.hpp"
-#include "collectives/plan/schedules.hpp"
+#include "collectives/plan/relays.hpp"
 #include "topology/default_graph.hpp"
 
 namespace polypath {
@@ -517,8 +517,7 @@ std::vector<int> relays_of_kernels(const Node& node, const CollectiveRequest& re
   return relays;
 }
 
-std::vector<RelayShare> relay_shares_of_kernels(const Node& node,
-                                                const CollectiveRequest& request) {
+std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request) {
   const std::vector<int> relays = relays_of_kernels(node, request);
   std::vector<RelayShare> shares;
   for (const int gpu : relays)

@@ -58,7 +58,7 @@ bool lines_hold(const CollectiveRequest& request, int stages);
 /// The idle GPUs over which kernels send: those of usable_relays(), and no more than they serve.
 std::vector<int> relays_of_kernels(const Node& node, const CollectiveRequest& request);
 /// How a message is shared out then.
-std::vector<RelayShare> relay_shares_of_kernels(const Node& node, const CollectiveRequest& request);
+std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request);
 /// Why kernels cannot send over idle GPUs; empty when they can. `max_blocks` 0: as many as are
 /// best.
 std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& request,

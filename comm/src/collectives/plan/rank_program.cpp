@@ -1,11 +1,15 @@
 #include "collectives/plan/rank_program.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace polypath {
 
 namespace {
+
+/// No step of a program is there.
+constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
 /// For each queue the stream of its rank: in the order of their first steps.
 std::vector<int> streams_by_queue(const CollectiveSchedule& schedule) {
@@ -59,7 +63,7 @@ class Waiters {
   }
 
  private:
-  static constexpr std::size_t kNobody = RankProgram::kNoPlace;
+  static constexpr std::size_t kNobody = kNoPlace;
   struct Latest {
     std::size_t waiter = kNobody;
     std::uint64_t steps = 0;
@@ -106,29 +110,26 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
   RankProgram program;
   program.rank = rank;
   const std::vector<int> streams = streams_by_queue(schedule);
-  constexpr auto kNone = RankProgram::kNoPlace;
   std::size_t own_streams = 0;
   for (std::size_t queue = 0; queue < streams.size(); ++queue)
     own_streams = std::max(own_streams, static_cast<std::size_t>(streams[queue] + 1));
   // For each stream:
   std::vector<Waiters::Known> known(own_streams);
-  std::vector<std::size_t> latest_told(own_streams, kNone);
+  std::vector<std::size_t> latest_told(own_streams, kNoPlace);
   std::vector<std::vector<std::size_t>> behind(own_streams);  // the latest told of each stream
   std::vector<std::size_t> place(steps.size());               // of own steps
   Waiters waiters(so_far.size(), static_cast<std::size_t>(schedule.request.ranks()));
-  std::uint32_t heard = 0;  // bits: ranks that were awaited
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
     if (step.rank != rank) continue;
     RankStep rank_step;
     rank_step.index = static_cast<int>(i);
     rank_step.stream = streams[static_cast<std::size_t>(step.queue)];
-    rank_step.is_onward = step.kind == StepKind::copy && step.from.buffer == BufferKind::relay;
     program.streams = std::max(program.streams, rank_step.stream + 1);
     const auto own = static_cast<std::size_t>(rank_step.stream);
     if (known[own].steps.empty()) {
       known[own].steps.resize(so_far.size(), 0);
-      behind[own].resize(own_streams, kNone);
+      behind[own].resize(own_streams, kNoPlace);
     }
     Waiters::Needs needs;
     for (int other = 0; other < schedule.request.ranks(); ++other) {
@@ -154,8 +155,6 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
       } else {
         rank_step.awaited.push_back({before.rank, streams[queue], target});
         needs.steps.emplace_back(queue, target);
-        if ((heard >> before.rank & 1) == 0) program.others_begun = program.steps.size();
-        heard |= std::uint32_t{1} << before.rank;
       }
     }
     if (schedule.waits_aside && !needs.empty()) {
@@ -164,7 +163,7 @@ RankProgram program_of(const CollectiveSchedule& schedule, int rank) {
     }
     for (std::size_t stream = 0; stream < own_streams && !rank_step.awaited.empty(); ++stream) {
       const std::size_t at = latest_told[stream];
-      if (at == kNone || stream == own || std::exchange(behind[own][stream], at) == at) continue;
+      if (at == kNoPlace || stream == own || std::exchange(behind[own][stream], at) == at) continue;
       rank_step.behind.push_back(at);
     }
     for (int listener = 0; listener < schedule.request.ranks(); ++listener)

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "collectives/plan/collective_schedule.hpp"
@@ -36,7 +35,6 @@ struct RankStep {
   /// others, it waits for these first, lest it keeps the GPU from what another rank needs.
   std::vector<std::size_t> behind;
   std::vector<StreamProgress> signals;  ///< to other ranks, once it is done
-  bool is_onward = false;               ///< from a relay: its stream is one of another GPU
 
   /// Whether it needs something of other ranks.
   [[nodiscard]] bool hears() const noexcept { return !credits.empty() || !awaited.empty(); }
@@ -49,10 +47,6 @@ struct RankProgram {
   int rank = 0;
   int streams = 0;
   std::vector<RankStep> steps;  ///< in the order of issue
-  /// The place of the step that waits for the last of the other ranks to begin, of those that it
-  /// hears of; kNoPlace: of none.
-  std::size_t others_begun = kNoPlace;
-  static constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 };
 
 /// The part of `rank`. What an earlier step of the same stream has waited for is not waited for

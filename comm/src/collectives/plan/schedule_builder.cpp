@@ -11,10 +11,6 @@ constexpr std::uint64_t kAlignment = 128;
 constexpr std::uint64_t kLandingSlots = 3;
 /// Queues of a receiver that take what landed, one for each sender, after those of schedules.
 constexpr int kTakes = 1000;
-/// Queues of a lane.
-constexpr int kLaneQueues = 2000;
-/// On a relay, for each rank: one is filled, one is read, and one is told of.
-constexpr std::uint64_t kStagingSlots = 3;
 /// No link has been looked up.
 constexpr int kUnknown = -1;
 
@@ -84,8 +80,6 @@ Place ScheduleBuilder::near_host(int rank, std::uint64_t offset) const {
 
 MemoryId ScheduleBuilder::memory_of(const Place& place) const {
   if (place.buffer == BufferKind::host) return MemoryId::host(place.owner);
-  if (place.buffer == BufferKind::relay)
-    return MemoryId::gpu(schedule_.relays[static_cast<std::size_t>(relay_of(place))]);
   return MemoryId::gpu(schedule_.request.gpus[static_cast<std::size_t>(place.owner)]);
 }
 
@@ -109,8 +103,8 @@ ScheduleBuilder::Use& ScheduleBuilder::use_of(const Place& place) {
 }
 
 Place ScheduleBuilder::land(int from, int queue, int to) {
-  const std::size_t index = senders_.at(pair_key(to, queue + lane_ * kLaneQueues) |
-                                        static_cast<std::uint64_t>(from) << 48);
+  const std::size_t index =
+      senders_.at(pair_key(to, queue) | static_cast<std::uint64_t>(from) << 48);
   if (index == landings_.size()) landings_.push_back({rings_[static_cast<std::size_t>(to)]++});
   Landing& landing = landings_[index];
   if (landing.ring == slots_.size()) {
@@ -121,68 +115,18 @@ Place ScheduleBuilder::land(int from, int queue, int to) {
   return scratch(to, slots_[landing.ring][landing.uses++ % kLandingSlots]);
 }
 
-int ScheduleBuilder::take_queue(int sender) { return kTakes + sender; }
-
-Spot ScheduleBuilder::part_of_slot(const Place& slot, std::uint64_t element, int number) const {
-  Place place = slot;
-  Place name = slot;
-  place.offset += element * size_of(schedule_.request.type);
-  name.offset += static_cast<std::uint64_t>(number);  // fewer than kAlignment
-  return {place, name};
-}
-
-void ScheduleBuilder::copy(int stage, int queue, const Spot& from, const Spot& to,
+void ScheduleBuilder::copy(int stage, int queue, const Place& from, const Place& to,
                            std::uint64_t elements) {
   if (elements == 0) return;
-  if (lands(from.place, to.place)) {
-    const int sender = from.place.owner;
-    const Place slot = land(sender, queue, to.place.owner);
+  if (to.buffer == BufferKind::output && from.buffer != BufferKind::host &&
+      to.owner != from.owner) {
+    const Place slot = land(from.owner, queue, to.owner);
     copy(stage, queue, from, slot, elements);
-    copy(stage, take_queue(sender), slot, to, elements);
+    copy(stage, kTakes + from.owner, slot, to, elements);
     return;
   }
   const Piece piece{from, to, elements};
   add_copy(stage, queue, {&piece, 1});
-}
-
-bool ScheduleBuilder::lands(const Place& from, const Place& to) {
-  return to.buffer == BufferKind::output && from.buffer != BufferKind::host &&
-         to.owner != from.owner;
-}
-
-void ScheduleBuilder::set_relays(std::vector<int> gpus, std::uint64_t elements) {
-  schedule_.relays = std::move(gpus);
-  staging_uses_.assign(schedule_.relays.size() * kMaxRanksPerNode, 0);
-  for (std::uint64_t i = 0; i < kStagingSlots; ++i)
-    staging_.push_back(allot(schedule_.relay_bytes, elements, schedule_.request.type));
-}
-
-void ScheduleBuilder::copy_over(int relay, int stage, int queue, int onward, const Spot& from,
-                                const Spot& to, std::uint64_t elements) {
-  if (elements == 0) return;
-  const int owner = relay_owner(from.place.owner, relay);
-  std::uint64_t& uses = staging_uses_[static_cast<std::size_t>(owner)];
-  const Place between{BufferKind::relay, false, owner, staging_[uses++ % kStagingSlots]};
-  copy(stage, queue, from, between, elements);
-  // A rank that cannot use the relay copies from where the bytes still are.
-  const Piece piece{between, to, elements};
-  Step step = copy_step(stage, {&piece, 1});
-  const Place reads[] = {between, from.known_as};
-  add(step, onward, reads, {&to.known_as, 1}, {&from.place, 1});
-}
-
-void ScheduleBuilder::take(int stage, int sender, const Place& slot,
-                           std::span<const Piece> pieces) {
-  std::vector<Piece> some;
-  std::vector<Place> reads;
-  std::vector<Place> writes;
-  for (const Piece& piece : pieces) {
-    reads.push_back(part_of_slot(slot, 0, static_cast<int>(reads.size())).known_as);
-    if (piece.elements == 0) continue;
-    some.push_back(piece);
-    writes.push_back(piece.to.known_as);
-  }
-  if (!some.empty()) add(copy_step(stage, some), take_queue(sender), reads, writes, {});
 }
 
 void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& pieces) {
@@ -192,13 +136,10 @@ void ScheduleBuilder::copy_run(int stage, int queue, const std::vector<Piece>& p
   if (!some.empty()) add_copy(stage, queue, some);
 }
 
-Step ScheduleBuilder::copy_step(int stage, std::span<const Piece> pieces) {
-  const Place& from = pieces.front().from.place;
-  const Place& to = pieces.front().to.place;
+void ScheduleBuilder::add_copy(int stage, int queue, std::span<const Piece> pieces) {
+  const auto& [from, to, first_elements] = pieces.front();
   Step step;
-  step.rank = from.buffer == BufferKind::host    ? to.owner
-              : from.buffer == BufferKind::relay ? staging_rank(from)
-                                                 : from.owner;
+  step.rank = from.buffer == BufferKind::host ? to.owner : from.owner;
   const MemoryId source = memory_of(from);
   const MemoryId destination = memory_of(to);
   if (source != destination) step.link = link_between(source, destination);
@@ -207,33 +148,23 @@ Step ScheduleBuilder::copy_step(int stage, std::span<const Piece> pieces) {
   step.to.is_partial = from.is_partial;
   step.stage = stage;
   const std::uint64_t element_bytes = size_of(type_of(schedule_.request, from.is_partial));
-  for (const Piece& piece : pieces) step.bytes += piece.elements * element_bytes;
-  return step;
-}
-
-void ScheduleBuilder::add_copy(int stage, int queue, std::span<const Piece> pieces) {
-  const Step step = copy_step(stage, pieces);
-  if (pieces.size() == 1)
-    return add(step, queue, {&pieces.front().from.known_as, 1}, {&pieces.front().to.known_as, 1},
-               {});
+  if (pieces.size() == 1) {
+    step.bytes = first_elements * element_bytes;
+    add(step, queue, {&from, 1}, {&to, 1}, {});
+    return;
+  }
   std::vector<Place> reads;
   std::vector<Place> writes;
   for (const Piece& piece : pieces) {
-    reads.push_back(piece.from.known_as);
-    writes.push_back(piece.to.known_as);
+    step.bytes += piece.elements * element_bytes;
+    reads.push_back(piece.from);
+    writes.push_back(piece.to);
   }
   add(step, queue, reads, writes, {});
 }
 
 void ScheduleBuilder::reduce(int stage, int queue, int rank, const std::vector<Place>& operands,
                              const Place& to, std::uint64_t elements) {
-  reduce_pieces(stage, queue, rank, operands, to, elements, operands, {&to, 1});
-}
-
-void ScheduleBuilder::reduce_pieces(int stage, int queue, int rank,
-                                    const std::vector<Place>& operands, const Place& to,
-                                    std::uint64_t elements, std::span<const Place> reads,
-                                    std::span<const Place> writes) {
   if (elements == 0) return;
   Step step;
   step.kind = StepKind::reduce;
@@ -241,7 +172,7 @@ void ScheduleBuilder::reduce_pieces(int stage, int queue, int rank,
   step.to = to;
   step.bytes = elements * size_of(type_of(schedule_.request, to.is_partial));
   step.stage = stage;
-  add(step, queue, reads, writes, operands);
+  add(step, queue, operands, {&to, 1}, operands);
 }
 
 void ScheduleBuilder::wait_for(int other, int own_queue) {
@@ -255,7 +186,7 @@ void ScheduleBuilder::wait_for(int other, int own_queue) {
 void ScheduleBuilder::add(Step step, int queue, std::span<const Place> reads,
                           std::span<const Place> writes, std::span<const Place> operands) {
   const int index = static_cast<int>(schedule_.steps.size());
-  step.queue = static_cast<int>(queues_.at(pair_key(step.rank, queue + lane_ * kLaneQueues)));
+  step.queue = static_cast<int>(queues_.at(pair_key(step.rank, queue)));
   if (step.queue == schedule_.queues) latest_.push_back(-1);
   for (const Place& from : reads) {
     Use& use = use_of(from);

@@ -46,7 +46,7 @@ class Clockwork {
       : node_(node),
         schedule_(schedule),
         steps_(schedule.steps.size()),
-        halts_(!beside.bytes.empty() || !schedule.relays.empty()),
+        halts_(!beside.bytes.empty()),
         halted_until_(node.links.size() + node.ports.size(), 0),
         in_use_(halted_until_.size(), 0),
         rates_(node) {
@@ -131,7 +131,7 @@ class Clockwork {
     double clock = 0;
     for (const RankStep& own : program.steps) {
       State& step = state(own.index);
-      step.waits_on_stream = own.waits() && !schedule_.waits_aside && !own.is_onward;
+      step.waits_on_stream = own.waits() && !schedule_.waits_aside;
       step.waits_aside = own.hears() && !step.waits_on_stream;
       for (const StreamProgress& signal : own.signals)
         step.listeners |= std::uint32_t{1} << signal.rank;
@@ -139,18 +139,13 @@ class Clockwork {
       std::size_t calls = own.after.size() + own.heard_by.size();
       if (own.waits()) clock += costs.launch_us;
       if (own.waits() && step.waits_aside) calls += 2;
-      if (own.is_awaited || own.is_onward) ++calls;
-      if (own.is_onward && !own.signals.empty()) ++calls;
+      if (own.is_awaited) ++calls;
       clock += costs.call_us * static_cast<double>(calls) +
                costs.value_us * static_cast<double>(own.signals.size());
       step.ready = clock;
       if (own.waits()) step.ready += costs.kernel_start_us;
       if (own.waits() && step.waits_aside) step.ready += costs.event_us;
     }
-  }
-  /// The stream of another GPU waits for no ranks and tells none.
-  static bool is_onward(const Step& step) {
-    return step.kind == StepKind::copy && step.from.buffer == BufferKind::relay;
   }
 
   [[nodiscard]] bool is_same_communicator(int step) const {
@@ -293,16 +288,16 @@ class Clockwork {
       const int other = dependents_[i];
       double hop = costs.event_us;
       if (const int listener = step_of(other).rank; listener != step.rank) {
-        // One value after another; its own GPU tells of what it has had copied from another one.
+        // One value after another.
         const int before = std::popcount(listeners & ((std::uint32_t{1} << listener) - 1));
-        hop += costs.flag_us + costs.event_us * (before + (is_onward(step) ? 1 : 0));
+        hop += costs.flag_us + costs.event_us * before;
         if (state(other).waits_aside) hop += costs.event_us + costs.kernel_start_us;
       }
       release(other, now_ + hop, -1);
     }
     const int behind = state(index).behind;
     if (behind < 0) return;
-    double at = now_ + (is_onward(step) ? 0 : costs.event_us * std::popcount(listeners));
+    double at = now_ + costs.event_us * std::popcount(listeners);
     if (state(behind).waits_on_stream)
       at += costs.kernel_start_us + (is_copy(index) ? costs.event_us : 0);
     release(behind, at, index);

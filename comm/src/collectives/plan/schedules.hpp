@@ -13,29 +13,6 @@ namespace polypath {
 CollectiveSchedule flat_schedule(const Node& node, const CollectiveRequest& request,
                                  std::uint64_t chunk_bytes, bool by_host);
 
-/// flat_schedule() with a part of each slice over each usable relay: a lane of its own, next to the
-/// lane over the links between the ranks. Parts are as large as their links are fast.
-CollectiveSchedule relayed_schedule(const Node& node, const CollectiveRequest& request,
-                                    std::uint64_t chunk_bytes);
-/// The GPUs of CollectiveRequest::relays that relayed_schedule() uses: they have links of their own
-/// from and to all ranks.
-std::vector<int> usable_relays(const Node& node, const CollectiveRequest& request);
-/// How a message is shared out then.
-struct RelayShare {
-  int gpu = 0;       ///< the relay
-  double gbps = 0;   ///< what it adds between two ranks that exchange with all others
-  double share = 0;  ///< of the message
-};
-std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request,
-                                     std::uint64_t chunk_bytes);
-/// What a relay adds between two ranks, GB/s: a link of a rank with it carries what that rank
-/// exchanges with all others, one between ranks only theirs.
-double relay_rate(const Node& node, const CollectiveRequest& request, int relay);
-/// How many times the rate of the links between the ranks that is.
-double relay_gain(const Node& node, const CollectiveRequest& request);
-/// Why there are none; empty where there are.
-std::string why_no_relays(const Node& node, const CollectiveRequest& request);
-
 /// Allreduce whose sums go to all through host memory: slices to their owners over the links
 /// between GPUs, which sum in rank order; a sum goes down once to each host memory that is near to
 /// another rank, and up from there to all. For the part of a message that goes so while a kernel

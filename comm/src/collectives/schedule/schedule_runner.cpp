@@ -58,7 +58,6 @@ CUdeviceptr ScheduleRunner::address_of(const Place& place, const Call& call) con
     case BufferKind::output: return call.recv + place.offset;
     case BufferKind::scratch: return scratch_.address(place.owner) + place.offset;
     case BufferKind::host: return host_->address(place.owner) + place.offset;
-    case BufferKind::relay: break;
   }
   return 0;
 }

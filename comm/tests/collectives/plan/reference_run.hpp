@@ -74,15 +74,12 @@ class ReferenceRun {
     }
     for (std::size_t i = 0; i < node.hosts.size(); ++i)
       hosts_->emplace_back(schedule.host_bytes, kPoison);
-    for (std::size_t i = 0; i < schedule.relays.size() * kMaxRanksPerNode; ++i)
-      relays_->emplace_back(schedule.relay_bytes, kPoison);
   }
 
   /// Uses scratch and host memory of an earlier run, as calls in a row do.
   void share_scratch(const ReferenceRun& earlier) {
     share(scratch_, earlier.scratch_);
     share(hosts_, earlier.hosts_);
-    share(relays_, earlier.relays_);
   }
 
   /// All steps, in an order that is random but for what the schedule demands.
@@ -158,7 +155,6 @@ class ReferenceRun {
       case BufferKind::output: return (in_place_ ? inputs_ : outputs_).at(rank);
       case BufferKind::scratch: return scratch_->at(rank);
       case BufferKind::host: return hosts_->at(rank);
-      case BufferKind::relay: return relays_->at(rank);
     }
     return inputs_.front();
   }
@@ -180,7 +176,6 @@ class ReferenceRun {
   std::vector<Buffer> outputs_;
   Buffers scratch_ = std::make_shared<std::vector<Buffer>>();
   Buffers hosts_ = std::make_shared<std::vector<Buffer>>();
-  Buffers relays_ = std::make_shared<std::vector<Buffer>>();  // by relay_owner()
 };
 
 }  // namespace polypath

@@ -189,24 +189,6 @@ TYPED_TEST(CollectiveSchedules, FlatInRankOrder) {
     }
 }
 
-TYPED_TEST(CollectiveSchedules, RelayedInRankOrder) {
-  const Node node = known_node("narval");
-  for (std::uint64_t seed = 0; seed < 20; ++seed)
-    for (const CollectiveOp op : kOps) {
-      SCOPED_TRACE("seed " + std::to_string(seed) + " " + std::string(to_string(op)));
-      Random random(seed);
-      auto request = random_request<TypeParam>(random, node, op);
-      while (request.ranks() > 3) request = random_request<TypeParam>(random, node, op);
-      request.relays = idle_gpus(node, request.gpus);
-      const auto schedule =
-          relayed_schedule(node, request, static_cast<std::uint64_t>(pick(random, 1, 4000)));
-      EXPECT_EQ(schedule.relays, request.relays);
-      std::vector<int> order(request.gpus.size());
-      std::iota(order.begin(), order.end(), 0);
-      ASSERT_NO_FATAL_FAILURE(run_and_check<TypeParam>(random, node, schedule, order));
-    }
-}
-
 /// What a step touches of a memory.
 struct Touch {
   std::uint64_t begin = 0;  // bytes
@@ -254,101 +236,26 @@ std::string unordered_steps(const CollectiveSchedule& schedule) {
   return pair;
 }
 
-/// Chunks whose parts differ from use to use of a slot, some of them empty.
-TEST(RelayedSchedules, StepsOnSameBytes_HaveAnOrder) {
-  Node node = known_node("narval");
-  for (const double gbps : {93.0, 20.0, 3.0})
-    for (const int ranks : {2, 3})
+/// Chunks of which some are empty.
+TEST(FlatSchedules, StepsOnSameBytes_HaveAnOrder) {
+  const Node node = known_node("narval");
+  for (const bool by_host : {false, true})
+    for (const int ranks : {2, 3, 4})
       for (const CollectiveOp op : kOps)
         for (const std::uint64_t count : {1, 31, 100, 257, 1000, 3001, 9000})
           for (const std::uint64_t chunk : {128, 300, 1024, 4096}) {
             if (count * 4 / chunk > 60) continue;
-            for (Link& link : node.links)
-              if (link.from == MemoryId::gpu(3) || link.to == MemoryId::gpu(3)) link.gbps = gbps;
             CollectiveRequest request;
             request.op = op;
             request.type = DataType::float32;
             request.count = count;
             request.root = ranks - 1;
             for (int gpu = 0; gpu < ranks; ++gpu) request.gpus.push_back(gpu);
-            request.relays = idle_gpus(node, request.gpus);
-            ASSERT_EQ(unordered_steps(relayed_schedule(node, request, chunk)), "")
+            ASSERT_EQ(unordered_steps(flat_schedule(node, request, chunk, by_host)), "")
                 << to_string(op) << " of " << ranks << ", " << count << " elements in chunks of "
-                << chunk << " bytes, relay of " << gbps << " GB/s";
+                << chunk << " bytes" << (by_host ? ", by host memory" : "");
           }
 }
-
-/// The waits of the staging memory on relays: without one of them some order gives wrong bytes.
-enum class RelayWait : std::uint8_t {
-  slot_is_read,      // before it is filled again
-  slot_is_filled,    // before it is sent on
-  last_has_arrived,  // at the receiver, before it is used
-};
-
-bool is_wait(const CollectiveSchedule& schedule, const Step& step, int other, RelayWait wait) {
-  const Step& before = schedule.steps[static_cast<std::size_t>(other)];
-  const auto is_onward = [](const Step& copy) {
-    return copy.kind == StepKind::copy && copy.from.buffer == BufferKind::relay;
-  };
-  switch (wait) {
-    case RelayWait::slot_is_read: return step.to.buffer == BufferKind::relay && is_onward(before);
-    case RelayWait::slot_is_filled: return is_onward(step) && before.to == step.from;
-    case RelayWait::last_has_arrived:
-      return is_onward(before) && before.to.buffer == BufferKind::scratch &&
-             step.rank == before.to.owner;
-  }
-  return false;
-}
-
-std::string name_of(RelayWait wait) {
-  constexpr std::array kNames{"slot_is_read", "slot_is_filled", "last_has_arrived"};
-  return kNames.at(static_cast<std::size_t>(wait));
-}
-
-class RelayWaits : public ::testing::TestWithParam<RelayWait> {};
-
-TEST_P(RelayWaits, MissingOne_GivesWrongBytes) {
-  using E = Elements<std::uint32_t>;
-  const Node node = known_node("narval");
-  int wrong = 0;
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    Random random(seed);
-    CollectiveRequest request;
-    request.op = CollectiveOp::allreduce;
-    request.type = type_of<E>();
-    request.gpus = {0, 1};
-    request.relays = {2, 3};
-    request.count = 40'000;
-    CollectiveSchedule schedule = relayed_schedule(node, request, 4000);
-    std::vector<int> waits;
-    for (Step& step : schedule.steps) {
-      const std::vector<int> all(schedule.after(step).begin(), schedule.after(step).end());
-      step.after.first = static_cast<int>(waits.size());
-      for (const int other : all)
-        if (!is_wait(schedule, step, other, GetParam())) waits.push_back(other);
-      step.after.count = static_cast<int>(waits.size()) - step.after.first;
-      // The list is the old one until all steps have theirs.
-      step.after.first += static_cast<int>(schedule.waits.size());
-    }
-    ASSERT_LT(waits.size(), schedule.waits.size());
-    schedule.waits.insert(schedule.waits.end(), waits.begin(), waits.end());
-    std::vector<std::vector<std::uint32_t>> inputs;
-    for (int rank = 0; rank < 2; ++rank)
-      inputs.push_back(random_elements<E>(random, request.count));
-    ReferenceRun<E> run(node, schedule, inputs, request.count, false);
-    run_in_any_order(schedule, random, [&](const Step& step) { run.execute(step); });
-    const std::vector<std::uint32_t> sums = run.output(0);
-    for (std::uint64_t i = 0; i < request.count; ++i)
-      wrong += sums[i] == inputs[0][i] + inputs[1][i] ? 0 : 1;
-    if (wrong > 0) break;
-  }
-  EXPECT_GT(wrong, 0);
-}
-
-INSTANTIATE_TEST_SUITE_P(Of, RelayWaits,
-                         ::testing::Values(RelayWait::slot_is_read, RelayWait::slot_is_filled,
-                                           RelayWait::last_has_arrived),
-                         [](const auto& param_info) { return name_of(param_info.param); });
 
 TYPED_TEST(CollectiveSchedules, HostPartInRankOrder) {
   const Node two_hosts = known_node("marenostrum5");
