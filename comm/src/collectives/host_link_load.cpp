@@ -31,8 +31,7 @@ class MonitoredLinks final : public HostLinkLoad {
     noted.predicted_us = traffic.predicted_us;
     noted.without_us = traffic.without_us;
     for (const int link : links_) noted.links.push_back({link, traffic.host_bytes});
-    return begin_monitored(monitor_, noted, LoadMonitor::stream_key(stream, gpu_), stream,
-                           LoadMonitor::Sampled::collective);
+    return begin_monitored(monitor_, noted, LoadMonitor::stream_key(stream, gpu_), stream);
   }
 
  private:

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/load_monitor.hpp"
+
 namespace polypath {
 namespace {
 
@@ -22,8 +24,8 @@ Plan plan_of(const MonitoredTraffic& traffic) {
   staged.chunks = traffic.copies;
   Plan plan;
   plan.transfers.push_back(std::move(transfer));
-  plan.predicted_us = traffic.predicted_us - traffic.begun_us;
-  plan.native_us = traffic.without_us - traffic.begun_us;
+  plan.predicted_us = traffic.predicted_us;
+  plan.native_us = traffic.without_us;
   return plan;
 }
 
@@ -42,13 +44,11 @@ Plan noted_plan_of(const MonitoredTraffic& traffic) {
 
 class Noted final : public MonitoredIssue {
  public:
-  Noted(LoadMonitor& monitor, const MonitoredTraffic& traffic, std::uintptr_t key, CUstream stream,
-        LoadMonitor::Sampled sampled)
+  Noted(LoadMonitor& monitor, const MonitoredTraffic& traffic, std::uintptr_t key, CUstream stream)
       : monitor_(monitor),
         plan_(plan_of(traffic)),
         noted_(noted_plan_of(traffic)),
-        stream_(stream),
-        sampled_(sampled) {
+        stream_(stream) {
     look_.now_ns = monitor.now_ns();
     look_.streams.push_back(key);
     own_.emplace(monitor_, noted_, key);
@@ -56,15 +56,15 @@ class Noted final : public MonitoredIssue {
     sample_ = monitor_.sample(plan_.transfers.front(), traffic.from.index, look_.now_ns);
     if (sample_ != nullptr) sample_->begin(monitor_.driver(), stream_);
   }
-  void direct_issued() noexcept override { others_begun(stream_); }
-  void others_begun(CUstream stream) noexcept override {
-    if (sample_ != nullptr) sample_->direct(monitor_.driver(), stream);
+  void direct_issued() noexcept override {
+    if (sample_ != nullptr) sample_->direct(monitor_.driver(), stream_);
   }
   void all_issued() noexcept override {
     if (sample_ != nullptr) sample_->route(monitor_.driver(), stream_, kStaged);
     own_->end(true);
     if (sample_ != nullptr)
-      monitor_.keep(std::move(sample_), plan_, 0, look_, own_->begun_ns(), sampled_);
+      monitor_.keep(std::move(sample_), plan_, 0, look_, own_->begun_ns(),
+                    LoadMonitor::Sampled::collective);
     monitor_.note_split(plan_, look_);
   }
 
@@ -75,7 +75,6 @@ class Noted final : public MonitoredIssue {
   const Plan plan_;
   const Plan noted_;
   CUstream stream_;
-  const LoadMonitor::Sampled sampled_;
   LoadLook look_;
   std::optional<LoadMonitor::OwnIssue> own_;
   std::shared_ptr<TransferSample> sample_;
@@ -94,8 +93,8 @@ void note_monitored(LoadMonitor& monitor, const MonitoredTraffic& traffic, std::
 
 std::unique_ptr<MonitoredIssue> begin_monitored(LoadMonitor& monitor,
                                                 const MonitoredTraffic& traffic, std::uintptr_t key,
-                                                CUstream stream, LoadMonitor::Sampled sampled) {
-  return std::make_unique<Noted>(monitor, traffic, key, stream, sampled);
+                                                CUstream stream) {
+  return std::make_unique<Noted>(monitor, traffic, key, stream);
 }
 
 }  // namespace polypath

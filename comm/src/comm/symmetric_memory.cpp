@@ -93,7 +93,6 @@ void SymmetricHeap::open(Piece& piece, SymmetricMemory& memory,
     POLYPATH_CHECK(driver, ipc_open_mem_handle(&piece.imports[rank], offers[rank].handle,
                                                CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     memory.addresses_[rank] = piece.imports[rank];
-    memory.handles_.emplace(static_cast<int>(rank), offers[rank].handle);
     if (piece.import_observer != nullptr)
       piece.import_observer->memory_imported(offers[rank].handle, piece.imports[rank], member.gpu);
   }

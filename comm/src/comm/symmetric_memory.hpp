@@ -60,12 +60,6 @@ class SymmetricMemory {
     return addresses_.at(static_cast<std::size_t>(rank));
   }
   [[nodiscard]] CUdeviceptr local() const { return address(rank_); }
-  /// By which another context of this process opens the memory of a rank of another process; null
-  /// for a rank of this one.
-  [[nodiscard]] const CUipcMemHandle* handle(int rank) const {
-    const auto known = handles_.find(rank);
-    return known == handles_.end() ? nullptr : &known->second;
-  }
   /// The number among all that its communicator has allocated: the same on all ranks, and unique.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   /// Whether kernels and signals of this rank may write into the memory of other ranks.
@@ -81,7 +75,6 @@ class SymmetricMemory {
   int rank_ = 0;
   bool is_shared_ = true;
   std::vector<CUdeviceptr> addresses_;  // by rank
-  std::map<int, CUipcMemHandle> handles_;
 };
 
 /// What is allocated of memory that other processes open: whole pages of the driver's, since a

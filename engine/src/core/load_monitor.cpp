@@ -377,15 +377,6 @@ std::shared_ptr<TransferSample> LoadMonitor::sample(const TransferPlan& plan, in
   }
 }
 
-IssueTimes& LoadMonitor::issue_times_of(Sampled sampled, bool is_of_graph) noexcept {
-  switch (sampled) {
-    case Sampled::transfer: break;
-    case Sampled::collective: return collective_times_;
-    case Sampled::relayed_collective: return relayed_times_;
-  }
-  return is_of_graph ? launch_times_ : issue_times_;
-}
-
 void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
                        std::size_t transfer, const LoadLook& look, std::uint64_t begun_ns,
                        Sampled sampled) noexcept {
@@ -401,9 +392,11 @@ void LoadMonitor::keep(std::shared_ptr<TransferSample> sample, const Plan& plan,
       kept.launch_us += node_.costs.graph_launch_node_us * share.chunks *
                         static_cast<double>(share.route.legs.size());
     const bool is_of_graph = kept.sample->is_of_graph();
+    IssueTimes& times = sampled == Sampled::collective ? collective_times_
+                        : is_of_graph                  ? launch_times_
+                                                       : issue_times_;
     kept.halted_us =
-        issue_times_of(sampled, is_of_graph)
-            .add(issued_us, is_of_graph ? kept.launch_us : polypath::issue_us(plan, node_.costs));
+        times.add(issued_us, is_of_graph ? kept.launch_us : polypath::issue_us(plan, node_.costs));
     kept.launch_us *= launch_times_.ratio();
     for (std::size_t r = 0; r < routes.size(); ++r) {
       kept.parts.push_back(static_cast<double>(routes[r].bytes) /

@@ -136,9 +136,7 @@ class LoadMonitor {
                                          std::uint64_t now_ns) noexcept;
   /// What a sample times. A collective's copies go next to a kernel, which stands for the direct
   /// route. They make links suspect, but that they lose time holds no link back from transfers.
-  /// Where a collective's copies go over idle GPUs, all its parts wait for each other: it is timed
-  /// from when all ranks have begun. Losses count as those of transfers.
-  enum class Sampled : std::uint8_t { transfer, collective, relayed_collective };
+  enum class Sampled : std::uint8_t { transfer, collective };
   /// The sample's transfer was issued just now; `begun_ns`: OwnIssue::begun_ns().
   void keep(std::shared_ptr<TransferSample> sample, const Plan& plan, std::size_t transfer,
             const LoadLook& look, std::uint64_t begun_ns,
@@ -190,8 +188,6 @@ class LoadMonitor {
     std::uint64_t begun_ns = 0;
   };
 
-  /// For how long the CPU issues what a sample of this kind times.
-  IssueTimes& issue_times_of(Sampled sampled, bool is_of_graph) noexcept;
   /// For how long a share of the plan occupies a link of its route.
   [[nodiscard]] std::uint64_t occupied_ns(const Plan& plan, const RouteShare& share, int leg) const;
   /// Where the memory of a page was a while ago.
@@ -252,7 +248,6 @@ class LoadMonitor {
   IssueTimes issue_times_;   // of streams
   IssueTimes launch_times_;  // of graphs
   IssueTimes collective_times_;
-  IssueTimes relayed_times_;
   LinkProbes probes_;  // used by the thread, or in virtual time with mutex_ held
   std::mutex mutex_;
   std::condition_variable_any changed_;

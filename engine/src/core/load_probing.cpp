@@ -114,16 +114,13 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     } else {
       for (const SampleTimes::Late& late : times.routes)
         if (late.route == leg.route) us = late.us;
-      if (!has_direct || kept.sampled == Sampled::relayed_collective)
-        allowed_us += kept.predicted_us;
+      if (!has_direct) allowed_us += kept.predicted_us;
     }
     const int slot = table_.slot_of(leg.link);
     Verdict& verdict = verdicts[slot];
     if (!may_be_late || us <= allowed_us) continue;
-    // Something odd makes a copy late now and then, but hardly by more than all of it takes. A
-    // collective takes as long as its slowest rank.
-    const bool is_sure = (kept.sampled != Sampled::relayed_collective &&
-                          us > allowed_us + std::max(kept.native_us, kept.predicted_us)) ||
+    // Something odd makes a copy late now and then, but hardly by more than all of it takes.
+    const bool is_sure = us > allowed_us + std::max(kept.native_us, kept.predicted_us) ||
                          measured_[static_cast<std::size_t>(slot)].link.was_loaded_lately(now_ns);
     verdict = {leg.link, true, verdict.is_sure || is_sure};
   }
@@ -139,19 +136,12 @@ void LoadMonitor::judge(const KeptSample& kept, const SampleTimes& times, std::u
     measured.lateness = 0;
     suspect(verdict.link, now_ns);
   }
-  if (!has_whole && has_direct && kept.sampled != Sampled::collective)
+  if (!has_whole && has_direct && kept.sampled == Sampled::transfer)
     count_loss(kept, times, has_lost, now_ns);
 }
 
 bool LoadMonitor::is_loss(const KeptSample& kept, const SampleTimes& times) {
   const auto latest = std::ranges::max_element(times.routes, {}, &SampleTimes::Late::us);
-  if (kept.sampled == Sampled::relayed_collective) {
-    // Without its idle GPUs a collective follows another plan, so the plans' times count. It leaves
-    // a link to others where it keeps less than half of its gain. All its parts wait for each
-    // other, and for ranks that begin late; so its time is from when all have begun.
-    const double half_gain_us = std::max(0.0, kept.native_us - kept.predicted_us) / 2;
-    return latest->us - kept.halted_us > kept.predicted_us + half_gain_us + kLossUs;
-  }
   const double total_us = times.total_us - kept.halted_us;
   // Without the latest route the others would have carried its part at the rates that they had.
   const double others_us = times.total_us - latest->us;
