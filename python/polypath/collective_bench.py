@@ -28,7 +28,7 @@ ALGORITHMS = (
     "cells",
     "lines",
     "flat",
-    "relayed-flat",
+    "relayed",
     "pairwise",
     "host-trees",
     "mixed",
@@ -43,7 +43,7 @@ MEASURED = {
         name: name
         for name in (
             "lines",
-            "relayed-flat",
+            "relayed",
             "pairwise",
             "alone",
             "hierarchical",

@@ -530,7 +530,7 @@ class Communicator(WarnsUnlessClosed):
 
     def report(self) -> dict[str, Any]:
         """How many of this rank's collectives went how: ``{"cells", "lines", "channels",
-        "copies", "pairwise", "relayed_flat", "hierarchical", "ring", "host_trees", "mixed",
+        "copies", "pairwise", "relayed", "hierarchical", "ring", "host_trees", "mixed",
         "changed_by_load", "without_relays", "uneven", "fewer_blocks", "direct", "sum_order",
         "scratch_bytes"}``; ``"changed_by_load"`` counts calls by another algorithm
         that would be mixed on an idle node, ``"without_relays"`` those that would go over idle GPUs

@@ -113,7 +113,7 @@ print(plan["order"], plan["rank_order"], plan["islands"])
 
 def test_idle_gpus_of_mesh_are_named(polypath):
     plan = planned(polypath, "allreduce", "256M", "--node", "narval", "--gpus", "0,2")
-    assert plan["algorithm"] == "relayed-flat"
+    assert plan["algorithm"] == "relayed"
     assert plan["gpus"] == [0, 2]
     assert [relay["gpu"] for relay in plan["relays"]] == [1, 3]
     assert all(relay["gbps"] == 93 for relay in plan["relays"])

@@ -7,10 +7,10 @@ namespace polypath {
 namespace {
 
 constexpr std::array kChoices{
-    AlgorithmOverride::planned,    AlgorithmOverride::kernels,     AlgorithmOverride::lines,
-    AlgorithmOverride::pairwise,   AlgorithmOverride::alone,       AlgorithmOverride::hierarchical,
-    AlgorithmOverride::published,  AlgorithmOverride::ring,        AlgorithmOverride::host,
-    AlgorithmOverride::host_trees, AlgorithmOverride::relayed_flat};
+    AlgorithmOverride::planned,    AlgorithmOverride::kernels, AlgorithmOverride::lines,
+    AlgorithmOverride::pairwise,   AlgorithmOverride::alone,   AlgorithmOverride::hierarchical,
+    AlgorithmOverride::published,  AlgorithmOverride::ring,    AlgorithmOverride::host,
+    AlgorithmOverride::host_trees, AlgorithmOverride::relayed};
 
 }  // namespace
 
@@ -19,7 +19,7 @@ std::string_view to_string(AlgorithmOverride choice) noexcept {
     case AlgorithmOverride::planned: return "planned";
     case AlgorithmOverride::kernels: return "kernels";
     case AlgorithmOverride::lines: return "lines";
-    case AlgorithmOverride::relayed_flat: return "relayed-flat";
+    case AlgorithmOverride::relayed: return "relayed";
     case AlgorithmOverride::pairwise: return "pairwise";
     case AlgorithmOverride::alone: return "alone";
     case AlgorithmOverride::hierarchical: return "hierarchical";

@@ -299,7 +299,7 @@ const Collectives::Launch& Collectives::launch_of(const CollectiveCall& call,
                     open.scratch};
   if (const auto* const known = launches_.find(shape)) return *known;
   Launch launch = make_launch(call, choice, /*explain=*/false, open);
-  if (launch.plan.algorithm == Algorithm::relayed_flat) {
+  if (launch.plan.algorithm == Algorithm::relayed) {
     relay_memory_->want();
     if (choice != AlgorithmOverride::planned) wait_relays();
   }
@@ -350,7 +350,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
   options.host_bytes = runner_ ? runner_->host_bytes() : kCopyHost;
   options.lines = shape_.line_bytes != 0;
   options.relayed_kernels = relay_memory_ != nullptr && (choice == AlgorithmOverride::planned ||
-                                                         choice == AlgorithmOverride::relayed_flat);
+                                                         choice == AlgorithmOverride::relayed);
   options.table = copy_costs_.get();
   switch (choice) {
     case AlgorithmOverride::planned:
@@ -359,7 +359,7 @@ CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
     case AlgorithmOverride::kernels: options.copies = false; break;
     case AlgorithmOverride::uneven: options.copies = options.lines = false; break;
     case AlgorithmOverride::lines: options.algorithm = Algorithm::lines; break;
-    case AlgorithmOverride::relayed_flat: options.algorithm = Algorithm::relayed_flat; break;
+    case AlgorithmOverride::relayed: options.algorithm = Algorithm::relayed; break;
     case AlgorithmOverride::pairwise: options.algorithm = Algorithm::pairwise; break;
     case AlgorithmOverride::published:
       options.lanes = 1;
@@ -497,7 +497,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
                        choice == AlgorithmOverride::kernels ||
                        choice == AlgorithmOverride::uneven || choice == AlgorithmOverride::tried;
   const bool needs_copies =
-      !is_free && choice != AlgorithmOverride::lines && choice != AlgorithmOverride::relayed_flat;
+      !is_free && choice != AlgorithmOverride::lines && choice != AlgorithmOverride::relayed;
   CollectiveOptions options = options_of(request, choice);
   options.explain = explain;
   if (!open.scratch) {
@@ -516,7 +516,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   launch.open = open;
   launch.plan = open.host_links ? make_plan(request, options, choice)
                                 : plan_without_host(basis_.node, request, options, basis_.tuned);
-  if (launch.plan.algorithm == Algorithm::relayed_flat) {
+  if (launch.plan.algorithm == Algorithm::relayed) {
     CollectiveRequest without = request;
     without.relays.clear();
     launch.without_us =
@@ -563,7 +563,7 @@ void Collectives::leave_out_rest(const CollectiveRequest& request, AlgorithmOver
     options.copies = !runs_by_kernels(make_plan(request, quick, choice).algorithm);
   }
   options.lines = false;
-  if (options.algorithm != Algorithm::lines && options.algorithm != Algorithm::relayed_flat) return;
+  if (options.algorithm != Algorithm::lines && options.algorithm != Algorithm::relayed) return;
   options.algorithm.reset();
   options.copies = false;
 }
@@ -608,7 +608,7 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   args.root = static_cast<std::uint8_t>(request.root);
   args.stages = static_cast<std::uint8_t>(kernel.stages);
   args.lag = kLag;
-  const bool is_relayed = launch.plan.algorithm == Algorithm::relayed_flat;
+  const bool is_relayed = launch.plan.algorithm == Algorithm::relayed;
   if (is_relayed) args.lag = static_cast<std::uint8_t>(std::min(kRelayedLag, shape.slots - 2));
   const std::uint32_t slot_bytes =
       is_relayed ? std::min(shape.slot_bytes, relay_slot_bytes_) : shape.slot_bytes;
@@ -682,7 +682,7 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
     args.has_windows = has_windows_ ? 1 : 0;
     if (options_.direct_results && set_result_windows(args, comm_, received)) ++counts_.direct;
   }
-  if (launch.plan.algorithm == Algorithm::relayed_flat) use_relays(launch, args);
+  if (launch.plan.algorithm == Algorithm::relayed) use_relays(launch, args);
   const ChannelWays ways = ways_of(args);
   // Channels that take turns say nothing of their links.
   if (args.relay_count > 0 && relay_times_ && !is_captured && blocks == args.channels) {
@@ -767,7 +767,7 @@ const Collectives::Launch& Collectives::launch_to_run(const CollectiveCall& call
   const Launch* launch = &launch_of(call, choice);
   if (!is_captured) return *launch;
   // A graph keeps its plan: that of the level before.
-  if (launch->plan.algorithm == Algorithm::relayed_flat && choice == AlgorithmOverride::planned &&
+  if (launch->plan.algorithm == Algorithm::relayed && choice == AlgorithmOverride::planned &&
       !levels_->now().relays)
     launch = &launch_of(call, choice, {.relays = false});
   // In a graph copies have more to wait for, so that nothing is gained next to a kernel.
@@ -779,7 +779,7 @@ const Collectives::Launch& Collectives::launch_by_level(const Launch& planned,
                                                         const CollectiveCall& call,
                                                         CUstream stream) {
   constexpr OpenPaths kWithoutRelays{.relays = false};
-  const bool is_relayed = planned.plan.algorithm == Algorithm::relayed_flat;
+  const bool is_relayed = planned.plan.algorithm == Algorithm::relayed;
   PathTraffic traffic;
   if (is_relayed) {
     traffic.relayed_us = planned.plan.predicted_us;
@@ -889,7 +889,7 @@ void Collectives::run_alone(const CollectiveCall& call, CUstream stream, Algorit
   comm_.begin_call();  // and no earlier: a call that is refused may be made once more
   const Algorithm algorithm = planned->plan.algorithm;
   const bool has_levels = levels_ && choice == AlgorithmOverride::planned && capture == 0 &&
-                          (algorithm == Algorithm::relayed_flat ||
+                          (algorithm == Algorithm::relayed ||
                            (algorithm == Algorithm::mixed && levels_->follows_host()));
   const Launch& launch =
       launch_by_scratch(has_levels ? launch_by_level(*planned, call, stream) : *planned, call,
@@ -937,9 +937,9 @@ void Collectives::count(const Launch& launch) {
     case Algorithm::none:
     case Algorithm::flat: ++counts_.channels; break;
     case Algorithm::pairwise: ++counts_.pairwise; break;
-    case Algorithm::relayed_flat:
+    case Algorithm::relayed:
       ++counts_.channels;
-      ++counts_.relayed_flat;
+      ++counts_.relayed;
       break;
     case Algorithm::hierarchical: ++counts_.hierarchical; break;
     case Algorithm::ring: ++counts_.ring; break;

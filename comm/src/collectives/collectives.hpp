@@ -84,7 +84,7 @@ enum class AlgorithmOverride : std::uint8_t {
   planned,  ///< what is predicted to end first
   kernels,  ///< of those that run by kernels
   lines,
-  relayed_flat,  ///< by kernels, over idle GPUs as well
+  relayed,  ///< by kernels, over idle GPUs as well
   pairwise,
   alone,  ///< as planned where no GPU is idle
   hierarchical,
@@ -134,8 +134,8 @@ struct CollectiveCounts {
   std::uint64_t cells = 0;
   std::uint64_t lines = 0;
   std::uint64_t channels = 0;
-  std::uint64_t relayed_flat = 0;  ///< of those, over idle GPUs as well
-  std::uint64_t copies = 0;        ///< of a single rank
+  std::uint64_t relayed = 0;  ///< of those, over idle GPUs as well
+  std::uint64_t copies = 0;   ///< of a single rank
   // Schedules of copies.
   std::uint64_t pairwise = 0;
   std::uint64_t hierarchical = 0;

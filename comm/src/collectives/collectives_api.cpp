@@ -259,7 +259,7 @@ polypath_status polypath_comm_report(polypath_comm* comm, char** json) {
         {"channels", counts.channels},
         {"copies", counts.copies},
         {"pairwise", counts.pairwise},
-        {"relayed_flat", counts.relayed_flat},
+        {"relayed", counts.relayed},
         {"hierarchical", counts.hierarchical},
         {"ring", counts.ring},
         {"host_trees", counts.host_trees},

@@ -15,7 +15,7 @@ namespace {
 
 /// Whether it runs all operations.
 bool runs_all(AlgorithmOverride choice) {
-  return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::relayed_flat ||
+  return choice == AlgorithmOverride::pairwise || choice == AlgorithmOverride::relayed ||
          choice == AlgorithmOverride::host_trees;
 }
 bool runs(AlgorithmOverride choice, CollectiveOp op) {
@@ -37,11 +37,11 @@ std::uint64_t calls_by(const CollectiveCounts& counts, AlgorithmOverride choice)
     case AlgorithmOverride::planned:
     case AlgorithmOverride::tried: break;
     case AlgorithmOverride::kernels:
-      return counts.cells + counts.lines + counts.channels - counts.relayed_flat;
+      return counts.cells + counts.lines + counts.channels - counts.relayed;
     case AlgorithmOverride::uneven: return counts.cells + counts.channels;
     case AlgorithmOverride::lines: return counts.lines;
     case AlgorithmOverride::pairwise: return counts.pairwise;
-    case AlgorithmOverride::relayed_flat: return counts.relayed_flat;
+    case AlgorithmOverride::relayed: return counts.relayed;
     case AlgorithmOverride::alone: break;
     case AlgorithmOverride::hierarchical:
     case AlgorithmOverride::published: return counts.hierarchical;

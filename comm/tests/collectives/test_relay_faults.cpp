@@ -75,12 +75,12 @@ class RelayFaults : public testing::Test {
       std::string error;
       try {
         for (std::size_t i = 0; i < row.size(); ++i)
-          collectives.run(memory.call(row, i), stream.get(), AlgorithmOverride::relayed_flat);
+          collectives.run(memory.call(row, i), stream.get(), AlgorithmOverride::relayed);
       } catch (const std::exception& thrown) {
         error = thrown.what();
       }
       POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
-      relayed_calls_ += collectives.counts().relayed_flat;
+      relayed_calls_ += collectives.counts().relayed;
       if (!error.empty()) throw Error(error);
       comm.check();
       const std::string wrong = memory.difference_of(row);

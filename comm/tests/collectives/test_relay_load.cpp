@@ -65,7 +65,7 @@ class Rank {
         calls_(comm, collectives_, relayed_call(op, comm.size())) {}
 
   double row_us(AlgorithmOverride choice = AlgorithmOverride::planned, int calls = kRow) {
-    relayed_ = collectives_.counts().relayed_flat;
+    relayed_ = collectives_.counts().relayed;
     without_ = collectives_.counts().without_relays;
     row_ = static_cast<std::uint64_t>(calls);
     return calls_.time(choice, calls);
@@ -78,7 +78,7 @@ class Rank {
   }
   /// How many calls of the latest row were relayed. The others count as without relays.
   [[nodiscard]] std::uint64_t relayed() const {
-    const std::uint64_t calls = collectives_.counts().relayed_flat - relayed_;
+    const std::uint64_t calls = collectives_.counts().relayed - relayed_;
     EXPECT_EQ(calls + collectives_.counts().without_relays - without_, row_);
     return calls;
   }

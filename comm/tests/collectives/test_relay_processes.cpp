@@ -28,7 +28,7 @@ enum class Runs : std::uint8_t { rows, graphs };
 
 /// On a communicator of its own: there is memory on relays for one set of collectives.
 void run_over_relays(const RankProcess& self, Runs what) {
-  constexpr auto kChoice = AlgorithmOverride::relayed_flat;
+  constexpr auto kChoice = AlgorithmOverride::relayed;
   const std::unique_ptr<Communicator> comm = self.create();
   const CudaDriver& driver = comm->driver();
   const CurrentContext current(driver, comm->context());
@@ -53,7 +53,7 @@ void run_over_relays(const RankProcess& self, Runs what) {
     comm->check();
     const std::string wrong = memory.difference_of(row);
     require(wrong.empty(), wrong.c_str());
-    require(collectives.counts().relayed_flat > 0, "nothing went over a relay");
+    require(collectives.counts().relayed > 0, "nothing went over a relay");
     comm->exchange({}, {});
   } else {
     GraphGame game(*comm, kChoice, options);
@@ -61,7 +61,7 @@ void run_over_relays(const RankProcess& self, Runs what) {
       const std::string difference = game.turn();
       require(difference.empty(), difference.c_str());
     }
-    require(game.collectives().counts().relayed_flat > 0, "nothing of a graph went over a relay");
+    require(game.collectives().counts().relayed > 0, "nothing of a graph went over a relay");
     comm->exchange({}, {});
   }
   self.reached("end");
@@ -91,7 +91,7 @@ class PlannedRows {
 
   /// From skewed starts. How many calls were relayed, the same on all ranks.
   std::uint64_t run(const std::function<void()>& before_call = [] {}) {
-    const std::uint64_t before = collectives_.counts().relayed_flat;
+    const std::uint64_t before = collectives_.counts().relayed;
     const std::uint64_t without = collectives_.counts().without_relays;
     memory_->reset(row_);
     comm_.exchange({}, {});
@@ -105,7 +105,7 @@ class PlannedRows {
     comm_.check();
     const std::string wrong = memory_->difference_of(row_);
     require(wrong.empty(), wrong.c_str());
-    const std::uint64_t relayed = collectives_.counts().relayed_flat - before;
+    const std::uint64_t relayed = collectives_.counts().relayed - before;
     require(relayed + collectives_.counts().without_relays - without == kCalls,
             "calls went another way");
     std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
@@ -166,12 +166,12 @@ RANK_PROGRAM(relay_load) {
       POLYPATH_CHECK(driver, memcpy_async(target, source, kMiB, other.get()));
     };
     rows.run_until(false, copy);
-    const std::uint64_t before = collectives.counts().relayed_flat;
+    const std::uint64_t before = collectives.counts().relayed;
     require(rows.run(copy) == 0, "relays are used next to others");
-    require(collectives.counts().relayed_flat == before, "something went over a relay");
+    require(collectives.counts().relayed == before, "something went over a relay");
     context.load().use(context.node());  // nothing is known of copies any more
     rows.run_until(true);
-    require(collectives.counts().relayed_flat > before, "nothing went over a relay");
+    require(collectives.counts().relayed > before, "nothing went over a relay");
     comm->exchange({}, {});
   }
   self.reached("end");

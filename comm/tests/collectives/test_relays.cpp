@@ -57,8 +57,7 @@ RelayBytes bytes_over_relay(int relay, int ranks) {
 std::vector<PlannedCall> row_of(Random& random, int ranks, int calls = 6) {
   std::vector<PlannedCall> row;
   for (int i = 0; i < calls; ++i)
-    row.push_back(
-        call_for(random, ranks, AlgorithmOverride::relayed_flat, i == 0 ? 3 << 20 : 60000));
+    row.push_back(call_for(random, ranks, AlgorithmOverride::relayed, i == 0 ? 3 << 20 : 60000));
   return row;
 }
 
@@ -91,20 +90,20 @@ class RelaysTest : public testing::Test {
   static void run_row(Communicator& comm, Collectives& collectives,
                       const std::vector<PlannedCall>& row, std::uint64_t seed) {
     Random own(seed + static_cast<std::uint64_t>(comm.rank()));
-    const std::uint64_t before = collectives.counts().relayed_flat;
+    const std::uint64_t before = collectives.counts().relayed;
     std::vector<Stream> streams;
     for (int i = 0; i < 2; ++i) streams.emplace_back(*driver(), comm.context());
     const CallRow memory(*driver(), row, comm.rank());
     for (std::size_t i = 0; i < row.size(); ++i) {
       std::this_thread::sleep_for(std::chrono::microseconds(own() % 1000));
       collectives.run(memory.call(row, i), streams[own() % streams.size()].get(),
-                      AlgorithmOverride::relayed_flat);
+                      AlgorithmOverride::relayed);
     }
     for (const Stream& stream : streams)
       POLYPATH_CHECK(*driver(), stream_synchronize(stream.get()));
     comm.check();
     memory.expect_done(row);
-    EXPECT_EQ(collectives.counts().relayed_flat - before, calls_of(row));
+    EXPECT_EQ(collectives.counts().relayed - before, calls_of(row));
   }
 
   std::optional<Devices> devices_;
@@ -138,7 +137,7 @@ TEST_P(RelaysOf, GraphsAreLaunchedAgainAmongCalls) {
   const int ranks = GetParam();
   Group group(ranks);
   group.run([&](Communicator& comm) {
-    GraphGame game(comm, AlgorithmOverride::relayed_flat, options());
+    GraphGame game(comm, AlgorithmOverride::relayed, options());
     for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(game.turn(), "");
     game.expect_counts();
     comm.exchange({}, {});
@@ -185,7 +184,7 @@ class PlannedRows {
     issued_ += row_.size();
     const CollectiveCounts& counts = collectives_.counts();
     EXPECT_EQ(all_calls(counts), issued_);
-    const std::uint64_t relayed = counts.relayed_flat;
+    const std::uint64_t relayed = counts.relayed;
     EXPECT_EQ(relayed + counts.without_relays, issued_);
     std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
     comm_.exchange(std::as_bytes(std::span(&relayed, 1)), std::as_writable_bytes(std::span(all)));
@@ -220,13 +219,13 @@ TEST_F(RelaysTest, LargeCalls_OnceReady) {
     collectives.wait_relays();
     comm.exchange({}, {});
     rows.run();
-    const std::uint64_t early = collectives.counts().relayed_flat;
+    const std::uint64_t early = collectives.counts().relayed;
     const std::uint64_t without = collectives.counts().without_relays;
     EXPECT_GE(without, 1u);
     EXPECT_EQ(collectives.counts().pairwise, 0u);
     rows.run();
     EXPECT_EQ(collectives.counts().without_relays, without);
-    EXPECT_GT(collectives.counts().relayed_flat, early);
+    EXPECT_GT(collectives.counts().relayed, early);
     EXPECT_THAT(collectives.relays(), ElementsAre(2, 3));
     comm.exchange({}, {});
   });
@@ -262,7 +261,7 @@ TEST_F(RelaysTest, ReadyLateOnOneRank_AllChangeAtOneCall) {
     PlannedRows rows(comm, collectives, row);
     rows.run();
     rows.run();
-    EXPECT_EQ(collectives.counts().relayed_flat, 0u);
+    EXPECT_EQ(collectives.counts().relayed, 0u);
     if (comm.rank() == 1) {
       is_gate_open = true;
       is_gate_open.notify_all();
@@ -271,7 +270,7 @@ TEST_F(RelaysTest, ReadyLateOnOneRank_AllChangeAtOneCall) {
     if (comm.rank() == 0) collectives.wait_relays();
     comm.exchange({}, {});
     rows.run();
-    EXPECT_GT(collectives.counts().relayed_flat, 0u);
+    EXPECT_GT(collectives.counts().relayed, 0u);
     comm.exchange({}, {});
   });
 }
@@ -296,7 +295,7 @@ TEST_F(RelaysTest, CannotBeHadOnOneRank_AllGoAsAlone) {
     rows.run();
     const CollectiveCounts& counts = collectives.counts();
     EXPECT_EQ(counts.without_relays, 2 * row.size());
-    EXPECT_EQ(counts.relayed_flat + counts.pairwise, 0u);
+    EXPECT_EQ(counts.relayed + counts.pairwise, 0u);
     comm.exchange({}, {});
   });
 }
@@ -317,12 +316,12 @@ TEST_F(RelaysTest, LostOnOneRank_AllGoAsAloneAgain) {
     comm.exchange({}, {});
     rows.run();
     rows.run();
-    EXPECT_GT(collectives.counts().relayed_flat, 0u);
+    EXPECT_GT(collectives.counts().relayed, 0u);
     if (comm.rank() == 1) devices_of_last.mark_failed(3, CUDA_ERROR_ECC_UNCORRECTABLE);
     rows.run();
-    const std::uint64_t relayed = collectives.counts().relayed_flat;
+    const std::uint64_t relayed = collectives.counts().relayed;
     rows.run();
-    EXPECT_EQ(collectives.counts().relayed_flat, relayed);
+    EXPECT_EQ(collectives.counts().relayed, relayed);
     comm.exchange({}, {});
   });
 }
@@ -345,7 +344,7 @@ TEST_F(RelaysTest, RefusedOnOneRank_NoneUsesThem) {
     comm.check();
     memory.expect_done(row);
     EXPECT_THAT(collectives.relays(), IsEmpty());
-    EXPECT_EQ(collectives.counts().relayed_flat, 0u);
+    EXPECT_EQ(collectives.counts().relayed, 0u);
     EXPECT_EQ(all_calls(collectives.counts()), 1u);
     comm.exchange({}, {});
   });

@@ -335,8 +335,8 @@ typedef struct polypath_collective_request {
   int root;              /* rank of broadcast and reduce */
   int nodes;             /* equal ones, for allreduce; 0 and 1: this one */
   double network_gbps;   /* of each node, one direction, when there are several */
-  const char* algorithm; /* cells, lines, flat, relayed-flat, pairwise, host-trees,
-                            mixed, hierarchical, ring; NULL: the best */
+  const char* algorithm; /* cells, lines, flat, relayed, pairwise, host-trees, mixed,
+                            hierarchical, ring; NULL: the best */
   int max_blocks;        /* of a kernel on each GPU; 0: as many as are best */
   int compare;           /* 1: predict every algorithm that could run, also the ring */
   const char* order;     /* of sums of floats: rank, tree; NULL: rank */
@@ -349,7 +349,7 @@ typedef struct polypath_collective_request {
  *  "sum_order": "rank" or "tree", as asked for,
  *  "kernel": {"blocks", "slot_bytes", "stages"} or null,
  *  "host_bytes": what goes through host memory next to the kernel (mixed) or null,
- *  "relays": GPUs that are no ranks and carry a part (relayed-flat), or null: [{"gpu", "gbps": what
+ *  "relays": GPUs that are no ranks and carry a part (relayed), or null: [{"gpu", "gbps": what
  *   it adds between two ranks, "share": of the message}], "chunks", "chunk_bytes",
  *  "stages": [{"stage", "moves", "links": [name], "busiest_gbps", "us"}],
  *  "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven": bool,

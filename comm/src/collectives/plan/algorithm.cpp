@@ -12,7 +12,7 @@ std::string_view to_string(Algorithm algorithm) noexcept {
     case Algorithm::cells: return "cells";
     case Algorithm::lines: return "lines";
     case Algorithm::flat: return "flat";
-    case Algorithm::relayed_flat: return "relayed-flat";
+    case Algorithm::relayed: return "relayed";
     case Algorithm::pairwise: return "pairwise";
     case Algorithm::host_trees: return "host-trees";
     case Algorithm::mixed: return "mixed";

@@ -65,7 +65,7 @@ double CollectiveBounds::bus_gbps(Algorithm algorithm, std::span<const int> ring
       if (rooted) return link_bus_gbps();
       return known(stars_, [&] { return limit({.stars_only = true, .host = false}); });
     }
-    case Algorithm::relayed_flat:
+    case Algorithm::relayed:
       return bus_gbps(Algorithm::pairwise, ring) * relay_gain(node_, request_);
     case Algorithm::hierarchical: return link_bus_gbps();
     case Algorithm::host_trees:

@@ -43,7 +43,7 @@ constexpr std::uint64_t kPublishedChunks = 8;
 /// the CPU's calls are the limit, an allreduce took 1.5 times as long.
 constexpr double kCopiesMustReach = 0.87;
 /// What uses idle GPUs has to promise this much against kernels that do without.
-constexpr double kRelayedFlatMustReach = 0.9;
+constexpr double kRelayedMustReach = 0.9;
 /// Through host memory, where kernels go as well.
 constexpr double kHostTreesMustReach = 0.92;
 /// Less where only a small part of a message runs so, over links that no switch shares out.
@@ -81,7 +81,7 @@ class PlanMaker {
       plan_.link_limit_bus_gbps = bounds_.link_bus_gbps();
       if (request_.nodes == 1 && !usable_relays(node_, request_).empty())
         plan_.limit_bus_gbps =
-            std::max(plan_.limit_bus_gbps, bounds_.bus_gbps(Algorithm::relayed_flat, plan_.ring));
+            std::max(plan_.limit_bus_gbps, bounds_.bus_gbps(Algorithm::relayed, plan_.ring));
     }
     if (request_.bytes() == 0) {
       nothing("there is nothing to move");
@@ -170,7 +170,7 @@ class PlanMaker {
       case Algorithm::cells: return weigh_cells();
       case Algorithm::lines: return weigh_lines();
       case Algorithm::flat: return weigh_flat();
-      case Algorithm::relayed_flat: return weigh_relayed_flat();
+      case Algorithm::relayed: return weigh_relayed();
       case Algorithm::pairwise: return weigh_rotation();
       case Algorithm::host_trees: return weigh_host_trees();
       case Algorithm::mixed: return weigh_mixed();
@@ -206,15 +206,14 @@ class PlanMaker {
     return of_kernel(Algorithm::flat, flat_cost(node_, request_, options_.max_blocks));
   }
 
-  Evaluation weigh_relayed_flat() const {
+  Evaluation weigh_relayed() const {
     std::string reason = no_kernels_.empty()
                              ? why_no_relayed_kernels(node_, request_, options_.max_blocks)
                              : no_kernels_;
     if (reason.empty() && !options_.relayed_kernels)
       reason = "the ranks share no memory of idle GPUs";
-    if (!reason.empty()) return {Algorithm::relayed_flat, 0, {}, {}, 0, 1, reason};
-    return of_kernel(Algorithm::relayed_flat,
-                     relayed_flat_cost(node_, request_, options_.max_blocks));
+    if (!reason.empty()) return {Algorithm::relayed, 0, {}, {}, 0, 1, reason};
+    return of_kernel(Algorithm::relayed, relayed_cost(node_, request_, options_.max_blocks));
   }
 
   Evaluation weigh_rotation() const {
@@ -402,7 +401,7 @@ class PlanMaker {
 
   /// What part of another's time it has to promise to be taken before it.
   [[nodiscard]] double must_reach(Algorithm algorithm) const {
-    if (algorithm == Algorithm::relayed_flat) return kRelayedFlatMustReach;
+    if (algorithm == Algorithm::relayed) return kRelayedMustReach;
     if (runs_by_kernels(algorithm)) return 1;
     const bool is_switched = std::ranges::any_of(
         node_.links, [](const Link& link) { return link.type == LinkType::nvswitch; });
@@ -437,7 +436,7 @@ class PlanMaker {
     plan_.kernel = best->kernel;
     plan_.stages = best->stages;
     plan_.lanes = best->lanes;
-    if (best->algorithm == Algorithm::relayed_flat) plan_.relays = relay_shares(node_, request_);
+    if (best->algorithm == Algorithm::relayed) plan_.relays = relay_shares(node_, request_);
     plan_.host_count = best->host_count;
     plan_.chunk_bytes = best->chunk_bytes;
     plan_.chunks = best->chunks > 0 ? best->chunks : chunks_of(*best);
@@ -572,7 +571,7 @@ CollectiveSchedule make_collective_schedule(const Node& node, const CollectivePl
     case Algorithm::cells:
     case Algorithm::lines:
     case Algorithm::flat:
-    case Algorithm::relayed_flat: break;
+    case Algorithm::relayed: break;
   }
   throw InvalidArgument(fmt::format("{} has no schedule of copies", to_string(plan.algorithm)));
 }

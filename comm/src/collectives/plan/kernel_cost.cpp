@@ -464,7 +464,7 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                     request.by_parts() ? 1 : requested.stages};
   const bool by_host = !why_no_peer_access(node, request).empty();
   if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
-  if (algorithm == Algorithm::relayed_flat) return best_over_relays(node, request, kernel);
+  if (algorithm == Algorithm::relayed) return best_over_relays(node, request, kernel);
   // `gbps`: of a block.
   const auto with_few_blocks = [&](KernelCost cost, double gbps) {
     const int enough = std::min(requested.blocks, kManyBlocks);
@@ -544,10 +544,9 @@ std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& re
   return {};
 }
 
-KernelCost relayed_flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+KernelCost relayed_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
   return best_stages(request, [&](int stages) {
-    return kernel_cost(node, request, Algorithm::relayed_flat, {kMaxFlatBlocks, 0, stages},
-                       max_blocks);
+    return kernel_cost(node, request, Algorithm::relayed, {kMaxFlatBlocks, 0, stages}, max_blocks);
   });
 }
 

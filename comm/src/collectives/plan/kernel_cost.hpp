@@ -5,7 +5,7 @@
 //   lines   T = kernel_start + stages * (flag + turn) + max(wire, memory) * 16 / 15
 //   flat    T = kernel_start + stages * (fence + flag) + max(wire, memory)
 //
-//   relayed-flat   as flat, with stages * (fence + 2 flag): a link carries its part of the channels
+//   relayed as flat, with stages * (fence + 2 flag): a link carries its part of the channels
 //           (channel_ways.h)
 //
 // One stage: each rank gets all from where it is; two: slices to their owners, and from them. The
@@ -77,7 +77,7 @@ KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int ma
 KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 /// why_no_relayed_kernels() must be empty.
-KernelCost relayed_flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+KernelCost relayed_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 /// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks (as many
 /// of them as there may be) and stages.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,

@@ -127,11 +127,11 @@ TEST(CollectivePlans, IdleGpus_CarryPartsOnMeshes) {
     double times;  ///< as fast as kernels of the ranks alone, at least
   };
   const Node node = known("narval");
-  for (const Row& row : {Row{CollectiveOp::allreduce, 2, Algorithm::relayed_flat, 2.7},
-                         Row{CollectiveOp::all_gather, 2, Algorithm::relayed_flat, 2.6},
-                         Row{CollectiveOp::reduce_scatter, 2, Algorithm::relayed_flat, 2.6},
-                         Row{CollectiveOp::all_to_all, 2, Algorithm::relayed_flat, 2.6},
-                         Row{CollectiveOp::broadcast, 2, Algorithm::relayed_flat, 2.7}}) {
+  for (const Row& row : {Row{CollectiveOp::allreduce, 2, Algorithm::relayed, 2.7},
+                         Row{CollectiveOp::all_gather, 2, Algorithm::relayed, 2.6},
+                         Row{CollectiveOp::reduce_scatter, 2, Algorithm::relayed, 2.6},
+                         Row{CollectiveOp::all_to_all, 2, Algorithm::relayed, 2.6},
+                         Row{CollectiveOp::broadcast, 2, Algorithm::relayed, 2.7}}) {
     SCOPED_TRACE(std::string(to_string(row.op)) + " of " + std::to_string(row.ranks));
     CollectiveRequest request = request_of_bytes(row.op, DataType::float32, 256 * kMiB, row.ranks);
     request.relays = idle_gpus(node, request.gpus);
@@ -149,7 +149,7 @@ TEST(CollectivePlans, IdleGpus_CarryPartsOnMeshes) {
     CollectiveOptions without;
     without.relayed_kernels = false;
     const CollectivePlan alone = plan_collective(node, request, without);
-    EXPECT_NE(alone.algorithm, Algorithm::relayed_flat);
+    EXPECT_NE(alone.algorithm, Algorithm::relayed);
     EXPECT_TRUE(alone.relays.empty());
     // Small messages stay with other kernels.
     CollectiveRequest small = request_of_bytes(row.op, DataType::float32, kMiB, row.ranks);
@@ -173,7 +173,7 @@ TEST(CollectivePlans, IdleGpusBehindSwitch_ChangeNothing) {
       EXPECT_EQ(plan.kernel, alone.kernel);
       EXPECT_TRUE(plan.relays.empty());
       for (const CollectiveCandidate& candidate : plan.candidates) {
-        if (candidate.algorithm != Algorithm::relayed_flat) continue;
+        if (candidate.algorithm != Algorithm::relayed) continue;
         EXPECT_EQ(candidate.reason,
                   "over an NVSwitch the ranks' own ports decide: a GPU between adds nothing");
       }
