@@ -47,9 +47,10 @@ void expect_each_item_once() {
       std::vector<int> visits(count);
       for (std::size_t thread = 0; thread < threads; ++thread)
         device::detail::stride<kInFlight>(
-            Thread{thread, threads}, count, [&](auto number, std::size_t first, std::size_t step) {
+            Thread{thread, threads}, count,
+            [&](auto number, auto is_there, std::size_t first, std::size_t step) {
               for (int k = 0; k < decltype(number)::value; ++k)
-                ++visits.at(first + static_cast<std::size_t>(k) * step);
+                if (is_there(k)) ++visits.at(first + static_cast<std::size_t>(k) * step);
             });
       ASSERT_EQ(visits, std::vector<int>(count, 1)) << threads << " threads, " << count;
     }

@@ -103,17 +103,44 @@ POLYPATH_DEVICE void combine_as_tree(const Operation& operation, int count,
   }
 }
 
+struct all_there {
+  POLYPATH_DEVICE bool operator()(int) const { return true; }
+};
+struct those_left {
+  unsigned rank;  ///< of the thread in its group
+  unsigned step;  ///< the group's size
+  unsigned left;  ///< items of the group
+  POLYPATH_DEVICE bool operator()(int k) const { return rank + k * step < left; }
+};
+
+/// The last items of a group, kInFlight for each thread or fewer, of which `i` is the calling
+/// thread's first: together, by the least of kInFlight, half of it, and so on that will do.
+template <int kInFlight, typename Several>
+POLYPATH_DEVICE void stride_rest(std::size_t i, const those_left& items, const Several& several) {
+  constexpr int kHalf = (kInFlight + 1) / 2;
+  if constexpr (kInFlight > 1) {
+    if (items.left <= kHalf * items.step) {
+      stride_rest<kHalf>(i, items, several);
+      return;
+    }
+  }
+  several(std::integral_constant<int, kInFlight>{}, items, i, items.step);
+}
+
 /// The group's way over `count` items: kInFlight of a thread together, a group's width apart, and at
-/// the end as many as are left, also together. For them `several(whole, first, step)` is called;
-/// `whole` is a std::bool_constant: whether all kInFlight are less than `count`.
+/// the end what is left, also together. For them `several(number, is_there, first, step)` is called:
+/// items first + k step, k less than `number` (a std::integral_constant), of which is_there(k) are.
 template <int kInFlight, typename Group, typename Several>
 POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several& several) {
   const std::size_t step = group.size();
   std::size_t i = group.rank();
-  for (; i + (kInFlight - 1) * step < count; i += kInFlight * step)
-    several(std::true_type{}, i, step);
-  if constexpr (kInFlight > 1)
-    if (i < count) several(std::false_type{}, i, step);
+  std::size_t left = count;  // as all threads of the group see it: none goes another way
+  for (; left >= kInFlight * step; left -= kInFlight * step, i += kInFlight * step)
+    several(std::integral_constant<int, kInFlight>{}, all_there{}, i, step);
+  if (left == 0) return;
+  const those_left items{static_cast<unsigned>(group.rank()), static_cast<unsigned>(step),
+                         static_cast<unsigned>(left)};
+  stride_rest<kInFlight>(i, items, several);
 }
 
 }  // namespace detail

@@ -19,16 +19,17 @@ POLYPATH_DEVICE void copy_words(const Group& group,
     for (int d = 0; d < kMaxPointers; ++d)
       if (d < to.count) store_as<kStore>(reinterpret_cast<Word*>(to.at[d] + place), word);
   };
-  stride<kInFlight>(group, count, [&](auto whole, std::size_t first, std::size_t step) {
-    const auto is_there = [&](int k) { return decltype(whole)::value || first + k * step < count; };
-    Word words[kInFlight] = {};
+  stride<kInFlight>(group, count,
+                    [&](auto number, auto is_there, std::size_t first, std::size_t step) {
+                      constexpr int kNumber = decltype(number)::value;
+                      Word words[kNumber] = {};
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-      if (is_there(k)) words[k] = load_as<kLoad>(src + first + k * step);
+                      for (int k = 0; k < kNumber; ++k)
+                        if (is_there(k)) words[k] = load_as<kLoad>(src + first + k * step);
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-      if (is_there(k)) put(first + k * step, words[k]);
-  });
+                      for (int k = 0; k < kNumber; ++k)
+                        if (is_there(k)) put(first + k * step, words[k]);
+                    });
 }
 
 template <int kInFlight, tile_access kLoad, tile_access kStore, typename Word, typename Group,
@@ -96,15 +97,16 @@ POLYPATH_DEVICE void reduce_words(
   // With values, for where there are fewer sources: what is loaded on a condition and has none
   // before is in registers from the kernel's begin on.
   Raw words[kInFlight][kFrom] = {};
-  stride<kInFlight>(group, count, [&](auto whole, std::size_t first, std::size_t step) {
-    const auto is_there = [&](int k) { return decltype(whole)::value || first + k * step < count; };
+  stride<kInFlight>(group, count,
+                    [&](auto number, auto is_there, std::size_t first, std::size_t step) {
+                      constexpr int kNumber = decltype(number)::value;
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-      if (is_there(k)) get(words[k], first + k * step);
+                      for (int k = 0; k < kNumber; ++k)
+                        if (is_there(k)) get(words[k], first + k * step);
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-      if (is_there(k)) combine(words[k], first + k * step);
-  });
+                      for (int k = 0; k < kNumber; ++k)
+                        if (is_there(k)) combine(words[k], first + k * step);
+                    });
 }
 
 template <int kInFlight, int kPack, tile_access kLoad, tile_access kStore, typename Group,
