@@ -44,8 +44,8 @@ class HostKernelRanks {
   void tear_lines() { has_whole_lines_ = false; }
 
   /// Launches the calls one after another on each rank; `seed` decides everything else. Empty, or
-  /// what was wrong: with the run, or with the memory of a rank: as the next kernel of its stream
-  /// found it, and at the end.
+  /// what was wrong: with the run, or with the memory of a rank: at the end, and of some calls
+  /// as a kernel found it that came next on the stream.
   std::string run_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
 
   /// run_row() of several communicators at once: row i is that of communicator i, whose ranks are
@@ -95,7 +95,7 @@ class HostKernelRanks {
 
   struct Calls;
   Calls prepare(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
-  /// As prepare(), and after each call of a rank a kernel that takes what it finds in its memory.
+  /// As prepare(), and after some calls of a rank a kernel that takes what it finds in its memory.
   Calls prepare_row(const std::vector<CollectiveCase>& cases, std::uint64_t seed);
   void add_memory(Calls& calls) const;
   /// What is wrong with the memory of a rank after the calls, or was right after one; empty:
