@@ -307,8 +307,7 @@ bool print_times(const CudaDriver& driver, GpuRanks& ranks, const Options& optio
       base.parts.assign(base.ranks, base.count);
     timer.expect(base);
     std::vector<Timed> times;
-    for (const CollectiveCase& what :
-         shapes_for(base, ranks.shape(), options))
+    for (const CollectiveCase& what : shapes_for(base, ranks.shape(), options))
       times.push_back(timer.time(what));
     std::ranges::stable_sort(times, {}, &Timed::us);
     std::array<std::size_t, kKernelFamilies.size()> printed{};

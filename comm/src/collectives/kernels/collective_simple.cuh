@@ -116,8 +116,7 @@ SIMT_DEVICE std::uint32_t bits_below(std::uint32_t set, std::uint32_t bit) {
 }
 
 SIMT_DEVICE std::uint64_t* count_address(const CollectiveArgs& args, std::uint32_t channel) {
-  return reinterpret_cast<std::uint64_t*>(args.counts +
-                                          ScratchLayout{args.shape}.counts(channel)) +
+  return reinterpret_cast<std::uint64_t*>(args.counts + ScratchLayout{args.shape}.counts(channel)) +
          simt::lane_index();
 }
 
@@ -196,8 +195,7 @@ class RingEnd {
   SIMT_DEVICE bool find_place(std::uint32_t index) {
     if (index < first_direct()) return true;
     if (side_.pushes() && index == first_direct() &&
-        !windows::await(args_, window_of(args_.rank, side_.peer), side_.peer, first_ + 1,
-                        window_))
+        !windows::await(args_, window_of(args_.rank, side_.peer), side_.peer, first_ + 1, window_))
       return false;
     is_direct_ = window_ != nullptr;
     return true;
@@ -301,7 +299,7 @@ class RingEnd {
   std::uint32_t channel_;
   ScratchLayout layout_;
   RingSide side_;
-  std::uint32_t relay_;  ///< its index; or kStraight
+  std::uint32_t relay_;         ///< its index; or kStraight
   std::uint64_t first_ = 0;     ///< tiles of the ring before this call
   std::uint64_t prepared_ = 0;  ///< ... and those that were prepared
   /// Where the piece is in the receiver's `out`, as the sender addresses it; null: by slots.
