@@ -298,7 +298,7 @@ class Context(WarnsUnlessClosed):
 
             {"op", "type", "operator", "bytes", "count", "gpus", "root", "nodes", "network_gbps",
              "algorithm", "reason", "islands", "lanes", "ring", "order", "rank_order",
-             "sum_order", "kernel": {"blocks", "slot_bytes", "stages"}, "host_bytes",
+             "sum_order", "kernel": {"blocks", "slot_bytes", "lag", "stages"}, "host_bytes",
              "relays": [{"gpu", "gbps", "share"}], "chunks", "chunk_bytes",
              "stages": [{"stage", "moves", "links", "busiest_gbps", "us"}],
              "predicted_us", "bus_gbps", "limit_bus_gbps", "link_limit_bus_gbps", "unproven",
@@ -640,8 +640,8 @@ class Context(WarnsUnlessClosed):
              "bytes", "executor", "routes": [{"route": "direct" | "gpu" | "host", "share",
              "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried",
              "edited"}],
-             "collectives": [{"op", "ranks", "bytes", "algorithm", "stages", "blocks", "lanes",
-             "chunk_bytes", "planned_us", "us", "tried", "edited"}],
+             "collectives": [{"op", "ranks", "bytes", "algorithm", "stages", "blocks",
+             "tile_bytes", "lag", "lanes", "chunk_bytes", "planned_us", "us", "tried", "edited"}],
              "comm": [{"op", "ranks", "bytes", "backend", "times": [{"backend", "us"}], "pairs",
              "edited"}]}
 

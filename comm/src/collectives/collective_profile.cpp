@@ -15,8 +15,10 @@ constexpr double kMaxMessage = 1e15;
 constexpr const char* kOps[] = {"allreduce", "reduce_scatter", "all_gather",
                                 "broadcast", "reduce",         "all_to_all"};
 /// The ring is none of them: it sums in another order.
-constexpr const char* kKernels[] = {"cells", "flat"};
-constexpr const char* kCopyKeys[] = {"pairwise", "host-trees", "hierarchical"};
+constexpr const char* kKernels[] = {"cells", "lines", "flat", "relayed"};
+constexpr const char* kCopyKeys[] = {"pairwise", "host-trees", "mixed", "hierarchical"};
+constexpr double kMaxTileBytes = 1 << 20;
+constexpr double kMaxLag = 64;
 
 template <std::size_t count>
 bool is_one_of(const std::string& name, const char* const (&names)[count]) {
@@ -37,6 +39,8 @@ TunedCollective ProfileFormat<TunedCollective>::read(TomlTable& table) {
   if (is_one_of(way.algorithm, kKernels)) {
     way.stages = table.integer("stages", {1, 2});
     way.blocks = table.integer("blocks", {1, 1024});
+    way.tile_bytes = static_cast<std::uint64_t>(table.number("tile_bytes", {0, kMaxTileBytes}, 0));
+    way.lag = table.integer("lag", {0, kMaxLag}, 0);
   } else if (is_one_of(way.algorithm, kCopyKeys)) {
     way.lanes = table.integer("lanes", {0, 64}, 0);
     way.chunk_bytes = static_cast<std::uint64_t>(table.number("chunk_bytes", {4096, kMaxMessage}));
@@ -63,6 +67,8 @@ std::string ProfileFormat<TunedCollective>::format(const TunedCollective& entry)
       "algorithm = \"{}\"\n",
       entry.op, entry.ranks, entry.bytes, way.algorithm);
   if (way.stages > 0) text += fmt::format("stages = {}\nblocks = {}\n", way.stages, way.blocks);
+  if (way.tile_bytes > 0) text += fmt::format("tile_bytes = {}\n", way.tile_bytes);
+  if (way.lag > 0) text += fmt::format("lag = {}\n", way.lag);
   if (way.lanes > 0) text += fmt::format("lanes = {}\n", way.lanes);
   if (way.chunk_bytes > 0) text += fmt::format("chunk_bytes = {}\n", way.chunk_bytes);
   text += fmt::format("planned_us = {:.2f}\nus = {:.2f}\ntried = {}\n", entry.planned_us, entry.us,

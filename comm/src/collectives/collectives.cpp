@@ -37,13 +37,9 @@ constexpr std::size_t kStepsOfAWeight = 32;
 static_assert(kMaxRanks == kMaxRanksPerNode);
 
 /// The slots of a channel's ring. With four, a credit is signalled in the step before the one that
-/// needs it; with eight, ranks may be some steps apart. A longer lag gains nothing (2 x H200).
+/// needs it; with eight, ranks may be some steps apart, and lags longer.
 constexpr std::uint32_t kSlots = 8;
 constexpr std::uint8_t kLag = 2;
-/// Over relays a tile is loaded from another GPU, which takes its time on a link once more: with a
-/// step between its flag and its load other tiles keep the link busy meanwhile (simulated mesh, 256
-/// MiB: 997 us, with 2 steps 1040, with 5 1018).
-constexpr std::uint32_t kRelayedLag = 3;
 constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Limits the rings of a communicator that is not its GPU's first one, of up to four ranks and of
 /// more: programs have many. Tiles of 16 KiB are within 1 % of those of 32 KiB (4 x H200, 64 MiB,
@@ -607,9 +603,9 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   args.type = request.type;
   args.root = static_cast<std::uint8_t>(request.root);
   args.stages = static_cast<std::uint8_t>(kernel.stages);
-  args.lag = kLag;
+  args.lag = static_cast<std::uint8_t>(
+      std::clamp<std::uint32_t>(static_cast<std::uint32_t>(kernel.lag), kLag, shape.slots - 2));
   const bool is_relayed = launch.plan.algorithm == Algorithm::relayed;
-  if (is_relayed) args.lag = static_cast<std::uint8_t>(std::min(kRelayedLag, shape.slots - 2));
   const std::uint32_t slot_bytes =
       is_relayed ? std::min(shape.slot_bytes, relay_slot_bytes_) : shape.slot_bytes;
   args.tile_bytes = static_cast<std::uint32_t>(
@@ -620,7 +616,7 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   const std::uint64_t paths =
       (launch.uses_rest ? std::uint64_t{1} << 40 : 0) | (is_relayed ? std::uint64_t{1} << 41 : 0);
   launch.how = hash_with(hash_with(launch.how, paths | family << 32 | launch.blocks),
-                         std::uint64_t{args.tile_bytes} << 32 | args.stages);
+                         std::uint64_t{args.tile_bytes} << 32 | args.stages | args.lag << 8U);
 }
 
 CollectiveArgs Collectives::first_args() const {

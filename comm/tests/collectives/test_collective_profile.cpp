@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "collectives/plan/algorithm.hpp"
 #include "topology/node_file.hpp"
 #include "tune/profile.hpp"
 
@@ -23,7 +24,7 @@ std::vector<TunedCollective> some_collectives() {
   return {{.op = "allreduce",
            .ranks = "4 ranks, nvlink x4",
            .bytes = 1 << 20,
-           .way = {.algorithm = "flat", .stages = 2, .blocks = 64},
+           .way = {.algorithm = "flat", .stages = 2, .blocks = 64, .tile_bytes = 16384, .lag = 3},
            .planned_us = 29.25,
            .us = 22.5,
            .tried = 17},
@@ -100,6 +101,8 @@ TEST_F(CollectiveFormatTest, LooksLikeThis) {
             "algorithm = \"flat\"\n"
             "stages = 2\n"
             "blocks = 64\n"
+            "tile_bytes = 16384\n"
+            "lag = 3\n"
             "planned_us = 29.25\n"
             "us = 22.50\n"
             "tried = 17\n"
@@ -115,6 +118,8 @@ TEST_F(CollectiveFormatTest, EditsAreRecognised) {
            {"algorithm = \"flat\"", "algorithm = \"cells\""},
            {"stages = 2", "stages = 1"},
            {"blocks = 64", "blocks = 96"},
+           {"tile_bytes = 16384", "tile_bytes = 32768"},
+           {"lag = 3", "lag = 2"},
            {"digest = ", "# digest = "},
        }) {
     const auto entries = found_with(old_text, new_text);
@@ -128,6 +133,21 @@ TEST_F(CollectiveFormatTest, EditsAreRecognised) {
   for (const auto& [old_text, new_text] : std::vector<std::pair<std::string, std::string>>{
            {"lanes = 2", "lanes = 1"}, {"chunk_bytes = 1048576", "chunk_bytes = 1048577"}})
     EXPECT_TRUE(found_with(old_text, new_text).at(1).edited) << new_text;
+}
+
+TEST_F(CollectiveFormatTest, EveryAlgorithmThatPlansTake_CanBeRead) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    if (algorithm == Algorithm::none || algorithm == Algorithm::ring) continue;
+    TunedCollective entry = some_collectives()[0];
+    entry.way = {.algorithm = std::string(to_string(algorithm))};
+    if (runs_by_kernels(algorithm))
+      entry.way.stages = entry.way.blocks = 2;
+    else
+      entry.way.chunk_bytes = 1 << 20;
+    const std::vector<TunedCollective> all{entry};
+    EXPECT_EQ(read_collectives(ProfileFormat<TunedCollective>::format(entry)), all)
+        << entry.way.algorithm;
+  }
 }
 
 TEST_F(CollectiveFormatTest, HandWrittenEntry_NeedsOnlyPlanKeys) {
@@ -147,12 +167,15 @@ TEST_F(CollectiveFormatTest, WrongEntry_IsNamedAndNothingIsLoaded) {
   };
   for (const auto& [old_text, new_text, reason] : {
            Row{"op = \"all_to_all\"", "op = \"gossip\"", "must be one of allreduce"},
-           Row{"algorithm = \"flat\"", "algorithm = \"magic\"", "must be one of cells, flat"},
-           Row{"algorithm = \"flat\"", "algorithm = \"ring\"", "must be one of cells, flat"},
+           Row{"algorithm = \"flat\"", "algorithm = \"magic\"",
+               "must be one of cells, lines, flat"},
+           Row{"algorithm = \"flat\"", "algorithm = \"ring\"", "must be one of cells, lines, flat"},
            Row{"stages = 2", "stages = 3", "1 to 2"},
            Row{"stages = 2", "", "'stages' is missing"},
            Row{"blocks = 64", "blocks = 0", "1 to 1024"},
            Row{"blocks = 64", "blocks = \"all\"", "blocks"},
+           Row{"tile_bytes = 16384", "tile_bytes = -1", "tile_bytes"},
+           Row{"lag = 3", "lag = 65", "0 to 64"},
            Row{"blocks = 64", "blocks = 64\nchunk_bytes = 4096", "chunk_bytes"},
            Row{"lanes = 2", "lanes = 65", "0 to 64"},
            Row{"chunk_bytes = 1048576", "chunk_bytes = 1", "chunk_bytes"},

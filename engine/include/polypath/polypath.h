@@ -347,7 +347,8 @@ typedef struct polypath_collective_request {
  *  "algorithm", "reason", "islands": [[rank]] or null, "lanes", "ring": [rank] or null,
  *  "order": in which sums are taken, "rank_order": whether that is the sequential sum,
  *  "sum_order": "rank" or "tree", as asked for,
- *  "kernel": {"blocks", "slot_bytes", "stages"} or null,
+ *  "kernel": {"blocks", "slot_bytes" (of a tile), "lag" (steps from its sending to its taking),
+ *   "stages"} or null,
  *  "host_bytes": what goes through host memory next to the kernel (mixed) or null,
  *  "relays": GPUs that are no ranks and carry a part (relayed), or null: [{"gpu", "gbps": what
  *   it adds between two ranks, "share": of the message}], "chunks", "chunk_bytes",
@@ -450,8 +451,8 @@ POLYPATH_API polypath_status polypath_counters_reset(polypath_context* context);
  * "bytes", "executor": "stream"|"graph", "routes": [{"route": "direct"|"gpu"|"host", "share",
  * "chunks"}], "slots", "native_gbps", "predicted_gbps", "measured_gbps", "tried", "edited"}],
  * "collectives": [{"op", "ranks" (class of sets of GPUs), "bytes" (of a rank's larger buffer),
- * "algorithm", "stages", "blocks", "lanes", "chunk_bytes" (null where they mean nothing),
- * "planned_us" (a call as the cost model plans it), "us" (so), "tried", "edited"}],
+ * "algorithm", "stages", "blocks", "tile_bytes", "lag", "lanes", "chunk_bytes" (null where they
+ * mean nothing), "planned_us" (a call as the cost model plans it), "us" (so), "tried", "edited"}],
  * "comm": [{"op", "ranks", "bytes", "backend" (UNICONN's choice), "times": [{"backend",
  * "us"}], "pairs", "edited"}]}
  * GB/s are those of the whole group or window. */

@@ -119,11 +119,15 @@ def _tables(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, PlainTable
 
 
 def way_text(entry: dict[str, Any]) -> str:
-    """ "flat, 2 stages, 64 blocks", "hierarchical, 2 lanes, chunks of 1M"."""
+    """ "flat, 2 stages, 64 blocks, tiles of 32K, lag 3", "hierarchical, 2 lanes, chunks of 1M"."""
     parts = [entry["algorithm"]]
     for count, word in (("stages", "stage"), ("blocks", "block"), ("lanes", "lane")):
         if entry[count]:
             parts.append(f"{entry[count]} {word}{'s' if entry[count] > 1 else ''}")
+    if entry["tile_bytes"]:
+        parts.append(f"tiles of {rounded_size(entry['tile_bytes'])}")
+    if entry["lag"]:
+        parts.append(f"lag {entry['lag']}")
     if entry["chunk_bytes"]:
         parts.append(f"chunks of {rounded_size(entry['chunk_bytes'])}")
     return ", ".join(parts)

@@ -35,6 +35,10 @@ constexpr bool runs_by_kernels(Algorithm algorithm) noexcept {
   return algorithm == Algorithm::cells || algorithm == Algorithm::lines ||
          algorithm == Algorithm::flat || algorithm == Algorithm::relayed;
 }
+/// Whether that kernel sends tiles through channels.
+constexpr bool runs_by_channels(Algorithm algorithm) noexcept {
+  return algorithm == Algorithm::flat || algorithm == Algorithm::relayed;
+}
 /// Whether its schedule goes through host memory.
 constexpr bool uses_host(Algorithm algorithm) noexcept {
   return algorithm == Algorithm::host_trees || algorithm == Algorithm::mixed;

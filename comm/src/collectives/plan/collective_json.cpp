@@ -57,6 +57,7 @@ json to_json(const CollectivePlan& plan) {
   if (plan.kernel)
     kernel = {{"blocks", plan.kernel->blocks},
               {"slot_bytes", plan.kernel->slot_bytes},
+              {"lag", plan.kernel->lag},
               {"stages", plan.kernel->stages}};
   const bool islands = plan.algorithm == Algorithm::hierarchical;
   return {

@@ -23,6 +23,7 @@ struct KernelPlan {
   int blocks = 0;                ///< all of a rank, which have to run at once
   std::uint64_t slot_bytes = 0;  ///< flat: of one slot of a channel, that is, of a tile
   int stages = 1;                ///< 1: all from where it is; 2: by an owner of each slice
+  int lag = 0;                   ///< flat: steps from a tile's sending to its taking
 
   friend bool operator==(const KernelPlan&, const KernelPlan&) = default;
 };

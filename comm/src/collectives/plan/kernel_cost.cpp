@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "base/units.hpp"
 #include "collectives/channel_ways.h"
@@ -50,14 +51,15 @@ constexpr int kMaxFlatBlocks = 128;
 /// Where two ranks could do with one stage, two are faster from here on (2 x H200: 63 us against 70
 /// at 16 MiB, 204 against 218 at 64 MiB).
 constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
-/// A tile: a block's part of a slice, up to what keeps a ring of them small (2 x H200: 32 KiB best
-/// at 4 MiB, and within 3 % of 64 KiB from 16 MiB on).
+/// A tile: a block's part of a slice, up to what keeps a ring of them small. The largest is what
+/// half of the 14 warps that copy have in flight, 4 KiB each: a block pushes as many tiles in a step
+/// as it takes (one H200: two of 28 KiB take 2.2 us, of 32 KiB 3.3).
 constexpr std::uint64_t kMinSlot = 4 * kKiB;
-constexpr std::uint64_t kMaxSlot = 32 * kKiB;
+constexpr std::uint64_t kMaxSlot = 28 * kKiB;
 
 /// A step of a channel: what it takes at least, with one stage and for each further one, and what a
-/// block sends at most (2 x H200, 4 to 64 blocks: a step of tiles of 8 to 32 KiB takes 3.1 to 3.6
-/// us in an all_gather, of 32 KiB 5.3 in an allreduce of two stages; larger ones carry no more).
+/// block sends at most (2 x H200, 8 blocks, 64 MiB: a step of tiles of 8 and 16 KiB takes 1.6 and 1.9
+/// us in an all_gather, of 8 KiB 2.3 in an allreduce of two stages).
 struct Steps {
   double us;
   double stage_us;
@@ -66,14 +68,21 @@ struct Steps {
 };
 /// Either the blocks or the links are the limit, but for numbers in between: there both count (the
 /// times above were 0.9 to 1.3 of those predicted, from 4 MiB on).
-constexpr Steps kSteps{3.4, 1.9, 12.5, 4};
+constexpr Steps kSteps{1.8, 0.7, 12.5, 4};
 /// Over relays each size of tiles is weighed. Larger ones need fewer blocks, but a channel begins
 /// and ends with a tile that is on one hop alone. A tile waits for two links, and for its step, so
-/// both times always count (the same two GPUs, tiles over the memory of both: steps of 3.0 and 4.0
-/// us, 8.4 to 9.2 GB/s a block; simulated mesh, all_gather of 64 MiB by 48 to 126 blocks: within
-/// 5 %).
-constexpr Steps kRelayedSteps{3.0, 1.0, 9, 2};
-constexpr std::uint64_t kMinRelayedSlot = 8 * kKiB;
+/// both times always count (the same two GPUs, tiles over the memory of both: steps of 2.2 and 3.5
+/// us, 9.2 to 9.6 GB/s a block).
+constexpr Steps kRelayedSteps{2.2, 1.2, 9.5, 2};
+constexpr std::uint64_t kRelayedSlots[] = {8 * kKiB, 16 * kKiB, kMaxSlot};
+
+/// Steps from a tile's sending to its taking. With one more, few blocks have enough under way to
+/// keep links busy. Many only have more steps (2 x H200, 64 MiB in tiles of 32 KiB, lags 2 and 3:
+/// all_gather by 16 blocks 250 and 218 us, by 32 145 and 124, by 64 115 and 120; allreduce by 48
+/// blocks 230 and 210, by 64 211 and 223).
+constexpr int kLag = 2;
+constexpr int kLongLag = 3;
+constexpr std::uint64_t kFewBytesUnderWay = 3 * kMiB;
 /// All ways carry as much, so their links have to be alike.
 constexpr double kUnlikeLinks = 0.15;
 
@@ -433,26 +442,48 @@ KernelCost best_stages(const CollectiveRequest& request, const CostOfStages& cos
   return gains || two.us < best.us ? two : best;
 }
 
-/// A call by channels, some of them over relays, with the tiles that take the least time.
+/// The longest piece that a channel carries, bytes.
+std::uint64_t channel_bytes(const CollectiveRequest& request, const KernelPlan& kernel) {
+  const bool is_sliced = request.by_parts() || kernel.stages == 2;
+  return request.bytes() / static_cast<std::uint64_t>(is_sliced ? request.ranks() : 1) /
+         static_cast<std::uint64_t>(kernel.blocks);
+}
+
+int lag_of(const CollectiveRequest& request, const KernelPlan& kernel) {
+  const std::uint64_t under_way = kernel.slot_bytes * static_cast<std::uint64_t>(kernel.blocks) *
+                                  static_cast<std::uint64_t>(kLag * (request.ranks() - 1));
+  const bool has_one_tile = channel_bytes(request, kernel) <= kernel.slot_bytes;
+  return has_one_tile || under_way >= kFewBytesUnderWay ? kLag : kLongLag;
+}
+
+/// A call by channels, some of them over relays, with the tiles that take the least time where
+/// `kernel` names none.
+///
+/// Over relays a tile is loaded from another GPU, which takes its time on a link once more: with a
+/// step more between its flag and its load other tiles keep the link busy meanwhile (simulated
+/// mesh, 256 MiB: 997 us, with 2 steps 1040, with 5 1018).
 KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, KernelPlan kernel) {
   const std::vector<int> relays = relays_of_kernels(node, request);
   const auto period = static_cast<int>(ways_of(request, relays).period());
   kernel.blocks = std::max(1, kernel.blocks / period) * period;
+  if (kernel.lag == 0) kernel.lag = kLongLag;
   const double link_gbps = peer_gbps(node, request.gpus[0], request.gpus[1]);
-  KernelCost best;
-  for (std::uint64_t slot = kMinRelayedSlot; slot <= kMaxSlot; slot *= 2) {
+  const auto cost_with = [&](std::uint64_t slot) {
     kernel.slot_bytes = slot;
     // A tile is loaded from another GPU, after the first ones of all channels that share its link.
     const double second_hop_us =
         node.costs.flag_us +
         transfer_us(slot * static_cast<std::uint64_t>(kernel.blocks / period), link_gbps);
-    const KernelCost cost =
-        cost_of(node, request, kernel,
-                {.hop_us = node.costs.fence_us + node.costs.flag_us + kTurnUs + second_hop_us,
-                 .relays = relays,
-                 .steps = &kRelayedSteps});
-    if (slot == kMinRelayedSlot || cost.us < best.us) best = cost;
-  }
+    return cost_of(node, request, kernel,
+                   {.hop_us = node.costs.fence_us + node.costs.flag_us + kTurnUs + second_hop_us,
+                    .relays = relays,
+                    .steps = &kRelayedSteps});
+  };
+  if (kernel.slot_bytes > 0) return cost_with(kernel.slot_bytes);
+  KernelCost best;
+  for (const std::uint64_t slot : kRelayedSlots)
+    if (KernelCost cost = cost_with(slot); best.us == 0 || cost.us < best.us)
+      best = std::move(cost);
   return best;
 }
 
@@ -460,11 +491,15 @@ KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, 
 
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
                        const KernelPlan& requested, int max_blocks) {
-  KernelPlan kernel{at_most(requested.blocks, max_blocks), 0,
-                    request.by_parts() ? 1 : requested.stages};
+  KernelPlan kernel{.blocks = at_most(requested.blocks, max_blocks),
+                    .stages = request.by_parts() ? 1 : requested.stages};
   const bool by_host = !why_no_peer_access(node, request).empty();
   if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
-  if (algorithm == Algorithm::relayed) return best_over_relays(node, request, kernel);
+  if (algorithm == Algorithm::relayed) {
+    kernel.slot_bytes = requested.slot_bytes;
+    kernel.lag = requested.lag;
+    return best_over_relays(node, request, kernel);
+  }
   // `gbps`: of a block.
   const auto with_few_blocks = [&](KernelCost cost, double gbps) {
     const int enough = std::min(requested.blocks, kManyBlocks);
@@ -483,8 +518,12 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
         kLineBlockGbps);
   const std::uint64_t part = request.bytes() / static_cast<std::uint64_t>(request.ranks()) /
                              static_cast<std::uint64_t>(kernel.blocks);
-  kernel.slot_bytes =
-      std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot, kMaxSlot);
+  kernel.slot_bytes = requested.slot_bytes;
+  if (kernel.slot_bytes == 0)
+    kernel.slot_bytes =
+        std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot, kMaxSlot);
+  kernel.lag = requested.lag;
+  if (kernel.lag == 0) kernel.lag = by_host ? kLag : lag_of(request, kernel);
   const double hop_us =
       by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs;
   Wire how{.hop_us = hop_us, .by_host_cache = by_host};

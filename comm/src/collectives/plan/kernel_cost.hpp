@@ -79,7 +79,7 @@ KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max
 /// why_no_relayed_kernels() must be empty.
 KernelCost relayed_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
 /// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks (as many
-/// of them as there may be) and stages.
+/// of them as there may be), stages, tiles and lag; of the last two 0 is what is best.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
                        const KernelPlan& requested, int max_blocks);
 

@@ -19,6 +19,8 @@ std::string to_string(const CollectiveVariant& way) {
   std::string text = way.algorithm;
   if (way.stages > 0) text += fmt::format(", {} stage{}", way.stages, way.stages > 1 ? "s" : "");
   if (way.blocks > 0) text += fmt::format(", {} block{}", way.blocks, way.blocks > 1 ? "s" : "");
+  if (way.tile_bytes > 0) text += fmt::format(", tiles of {} bytes", way.tile_bytes);
+  if (way.lag > 0) text += fmt::format(", lag {}", way.lag);
   if (way.lanes > 0) text += fmt::format(", {} lane{}", way.lanes, way.lanes > 1 ? "s" : "");
   if (way.chunk_bytes > 0) text += fmt::format(", chunks of {} bytes", way.chunk_bytes);
   return text;
@@ -48,6 +50,9 @@ std::uint32_t digest(const TunedCollective& entry) noexcept {
   all.mix(static_cast<std::uint64_t>(entry.way.blocks));
   all.mix(static_cast<std::uint64_t>(entry.way.lanes));
   all.mix(entry.way.chunk_bytes);
+  // Entries of earlier versions have neither.
+  if (entry.way.tile_bytes > 0) all.mix(entry.way.tile_bytes);
+  if (entry.way.lag > 0) all.mix(static_cast<std::uint64_t>(entry.way.lag));
   return all.value();
 }
 

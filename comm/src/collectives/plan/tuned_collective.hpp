@@ -15,12 +15,14 @@ struct CollectiveVariant {
   std::string algorithm;          ///< "cells", "flat", "hierarchical", ...
   int stages = 0;                 ///< of kernels: 1 or 2
   int blocks = 0;                 ///< of a kernel
+  std::uint64_t tile_bytes = 0;   ///< of channels (flat); 0: as planned
+  int lag = 0;                    ///< of channels, in steps; 0: as planned
   int lanes = 0;                  ///< of hierarchical
   std::uint64_t chunk_bytes = 0;  ///< of what runs by copies
 
   friend bool operator==(const CollectiveVariant&, const CollectiveVariant&) = default;
 };
-/// "flat, 2 stages, 64 blocks"; "hierarchical, 2 lanes, chunks of 1048576 bytes".
+/// "flat, 2 stages, 64 blocks, tiles of 32768 bytes, lag 3"; "hierarchical, 2 lanes, chunks of 1048576 bytes".
 std::string to_string(const CollectiveVariant& way);
 
 struct TunedCollective {

@@ -11,6 +11,8 @@ nlohmann::json to_json(const TunedCollective& entry) {
           {"algorithm", entry.way.algorithm},
           {"stages", unless_zero(entry.way.stages)},
           {"blocks", unless_zero(entry.way.blocks)},
+          {"tile_bytes", unless_zero(entry.way.tile_bytes)},
+          {"lag", unless_zero(entry.way.lag)},
           {"lanes", unless_zero(entry.way.lanes)},
           {"chunk_bytes", unless_zero(entry.way.chunk_bytes)},
           {"planned_us", unless_zero(entry.planned_us)},

@@ -15,6 +15,9 @@ namespace polypath {
 namespace {
 
 constexpr int kBlocksToTry[] = {8, 16, 32, 64, 96, 128};
+/// Tiles and lags that channels are tried with, by as many blocks as are planned.
+constexpr std::uint64_t kTilesToTry[] = {8 * kKiB, 16 * kKiB, 28 * kKiB, 32 * kKiB};
+constexpr int kLagsToTry[] = {2, 3, 4};
 constexpr double kMaxTimesPlanned = 3;
 
 std::string link_name(const Node& node, int from, int to) {
@@ -38,9 +41,12 @@ CollectivePlan plan_by(const Node& node, const CollectiveRequest& request,
   try {
     CollectivePlan plan = plan_collective(node, request, asked);
     if (runs_by_kernels(*asked.algorithm)) {
-      const KernelCost cost =
-          kernel_cost(node, request, *asked.algorithm, {.blocks = way.blocks, .stages = way.stages},
-                      options.max_blocks);
+      const KernelCost cost = kernel_cost(node, request, *asked.algorithm,
+                                          {.blocks = way.blocks,
+                                           .slot_bytes = way.tile_bytes,
+                                           .stages = way.stages,
+                                           .lag = way.lag},
+                                          options.max_blocks);
       plan.kernel = cost.kernel;
       plan.stages = cost.stages;
       plan.predicted_us = cost.us;
@@ -85,12 +91,26 @@ std::string collective_class(const Node& node, const std::vector<int>& gpus) {
   return text + fmt::format(", islands {}", fmt::join(parts, " | "));
 }
 
+namespace {
+
+/// `way`, with what it leaves to the plan as `planned` has it.
+CollectiveVariant completed(CollectiveVariant way, const CollectivePlan& planned) {
+  if (way.algorithm != to_string(planned.algorithm) || !planned.kernel) return way;
+  if (way.tile_bytes == 0) way.tile_bytes = planned.kernel->slot_bytes;
+  if (way.lag == 0) way.lag = planned.kernel->lag;
+  return way;
+}
+
+}  // namespace
+
 CollectiveVariant variant_of(const CollectivePlan& plan) {
   CollectiveVariant way;
   way.algorithm = to_string(plan.algorithm);
   if (plan.kernel) {
     way.stages = plan.kernel->stages;
     way.blocks = plan.kernel->blocks;
+    way.tile_bytes = plan.kernel->slot_bytes;
+    way.lag = plan.kernel->lag;
   } else {
     if (plan.algorithm == Algorithm::hierarchical) way.lanes = plan.lanes;
     way.chunk_bytes = plan.chunk_bytes;
@@ -111,7 +131,7 @@ CollectivePlan plan_tuned_collective(const Node& node, const CollectiveRequest& 
   // The chunks of mixed go by its part.
   const bool is_mixed =
       planned.algorithm == Algorithm::mixed && known->way.algorithm == to_string(Algorithm::mixed);
-  if (is_mixed || variant_of(planned) == known->way) {
+  if (is_mixed || variant_of(planned) == completed(known->way, planned)) {
     planned.tuned = *known;
     planned.reason = fmt::format("tuned: as predicted, the fastest of {} ways measured at {} bytes",
                                  known->tried, known->bytes);
@@ -165,6 +185,17 @@ std::vector<CollectiveVariant> candidate_variants(const Node& node,
       for (way.stages = 1; way.stages <= (request.by_parts() ? 1 : 2); ++way.stages)
         for (const int blocks : kBlocksToTry) {
           way.blocks = blocks;
+          add(plan_by(node, request, options, way, planned));
+        }
+      if (!runs_by_channels(candidate.algorithm)) continue;
+      // As many blocks as are planned, then.
+      CollectiveOptions asked = options;
+      asked.algorithm = candidate.algorithm;
+      way = variant_of(plan_collective(node, request, asked));
+      for (const std::uint64_t tile : kTilesToTry)
+        for (const int lag : kLagsToTry) {
+          way.tile_bytes = tile;
+          way.lag = lag;
           add(plan_by(node, request, options, way, planned));
         }
       continue;
