@@ -36,6 +36,8 @@ constexpr int kRow = 6;
 /// Rows that are alike in sequence, and until a change that must come.
 constexpr int kSettled = 2;
 constexpr int kMaxRows = 32;
+/// Until relays are used again. A probe that met a rank's own tiles holds a link back for some time.
+constexpr int kMaxIdleRows = 128;
 /// Rows that may be slower after others begin: those that find out, of which a slight delay takes
 /// two samples, and those in which the level changes. Ranks on threads have one monitor: of three
 /// ranks it drops samples that meet another rank's issue.
@@ -95,7 +97,7 @@ class Rank {
     collectives_.wait_relays();
     double us = 0;
     int alike = 0;
-    for (int rows = 0; alike < kSettled && rows < kMaxRows; ++rows) {
+    for (int rows = 0; alike < kSettled && rows < kMaxIdleRows; ++rows) {
       us = row_us();
       alike = uses_relays() ? alike + 1 : 0;
     }

@@ -104,7 +104,7 @@ struct Work {
   std::uint32_t source_count;
   std::uint32_t target_count;
   std::uint32_t combined_bytes;
-  std::uint32_t told;      ///< lanes that fill or take a slot
+  std::uint32_t tellers;   ///< lanes that fill or take a slot, and tell their peers
   std::uint32_t unfenced;  ///< ... of them without a fence, as a planted fault has it
 };
 
@@ -280,8 +280,8 @@ class RingEnd {
     if (side_.kind == kTakes0 && peer == args_.rank)
       work.combined_bytes = side_.combines ? tile_.bytes : 0;
     if (simt::lane_index() == 0) work.move_count = count_bits(movers);
-    const std::uint32_t told = simt::warp_ballot(uses_slot_);
-    if (simt::lane_index() == 0) work.told = told;
+    const std::uint32_t tellers = simt::warp_ballot(uses_slot_);
+    if (simt::lane_index() == 0) work.tellers = tellers;
     if (has_mutant(Fault::direct_without_fence)) {
       const std::uint32_t unfenced = simt::warp_ballot(side_.pushes() && window_ != nullptr);
       if (simt::lane_index() == 0) work.unfenced = unfenced;
@@ -325,7 +325,7 @@ class RingVoice {
   /// After the barrier that begins a step: tells what the block did in the one before. `work`: what
   /// it does now.
   SIMT_DEVICE void tell(const Work& work) {
-    const Step now{is_in(work.told),
+    const Step now{is_in(work.tellers),
                    has_mutant(Fault::direct_without_fence) && is_in(work.unfenced)};
     // As a planted fault has it: of the step that others are still working at.
     const bool is_early =

@@ -51,38 +51,40 @@ constexpr int kMaxFlatBlocks = 128;
 /// Where two ranks could do with one stage, two are faster from here on (2 x H200: 63 us against 70
 /// at 16 MiB, 204 against 218 at 64 MiB).
 constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
-/// A tile: a block's part of a slice, up to what keeps a ring of them small. The largest is what
-/// half of the 14 warps that copy have in flight, 4 KiB each: a block pushes as many tiles in a step
-/// as it takes (one H200: two of 28 KiB take 2.2 us, of 32 KiB 3.3).
+/// A tile: a block's part of a slice, up to what keeps a ring of them small. With two stages the
+/// largest is what half of the 14 warps that work have in flight (2 x H200, allreduce of 64 MiB by 8
+/// and 16 blocks: 577 and 301 us, with 32 KiB 667 and 346; all_gather: 448 and 232, 397 and 207).
 constexpr std::uint64_t kMinSlot = 4 * kKiB;
-constexpr std::uint64_t kMaxSlot = 28 * kKiB;
+constexpr std::uint64_t max_slot(int stages) { return (stages == 2 ? 28 : 32) * kKiB; }
 
 /// A step of a channel: what it takes at least, with one stage and for each further one, and what a
-/// block sends at most (2 x H200, 8 blocks, 64 MiB: a step of tiles of 8 and 16 KiB takes 1.6 and 1.9
-/// us in an all_gather, of 8 KiB 2.3 in an allreduce of two stages).
+/// block sends at most (2 x H200, 64 MiB: by 8 blocks a step of tiles of 8 and 16 KiB takes 1.6 and
+/// 1.9 us in an all_gather, of 8 KiB 2.3 in an allreduce of two stages; by 8 and 16 blocks and larger
+/// tiles the first sends 10.6 GB/s a block, a reduce_scatter 8.6, and an allreduce 14.5).
 struct Steps {
   double us;
   double stage_us;
   double block_gbps;
+  double stage_gbps;
   double exponent;
 };
 /// Either the blocks or the links are the limit, but for numbers in between: there both count (the
-/// times above were 0.9 to 1.3 of those predicted, from 4 MiB on).
-constexpr Steps kSteps{1.8, 0.7, 12.5, 4};
+/// times above were 0.8 to 1.1 of those predicted, from 4 MiB on).
+constexpr Steps kSteps{1.8, 0.7, 10.5, 4, 4};
 /// Over relays each size of tiles is weighed. Larger ones need fewer blocks, but a channel begins
 /// and ends with a tile that is on one hop alone. A tile waits for two links, and for its step, so
 /// both times always count (the same two GPUs, tiles over the memory of both: steps of 2.2 and 3.5
-/// us, 9.2 to 9.6 GB/s a block).
-constexpr Steps kRelayedSteps{2.2, 1.2, 9.5, 2};
-constexpr std::uint64_t kRelayedSlots[] = {8 * kKiB, 16 * kKiB, kMaxSlot};
+/// us, 9.4 to 10.7 GB/s a block).
+constexpr Steps kRelayedSteps{2.2, 1.2, 9.5, 0, 2};
+constexpr std::uint64_t kRelayedSlots[] = {8 * kKiB, 16 * kKiB, 28 * kKiB};
 
 /// Steps from a tile's sending to its taking. With one more, few blocks have enough under way to
 /// keep links busy. Many only have more steps (2 x H200, 64 MiB in tiles of 32 KiB, lags 2 and 3:
-/// all_gather by 16 blocks 250 and 218 us, by 32 145 and 124, by 64 115 and 120; allreduce by 48
-/// blocks 230 and 210, by 64 211 and 223).
+/// all_gather by 16 blocks 254 and 207 us, by 48 128 and 119, by 64 114 and 118; reduce_scatter by
+/// 48 blocks 125 and 121, by 64 114 and 126).
 constexpr int kLag = 2;
 constexpr int kLongLag = 3;
-constexpr std::uint64_t kFewBytesUnderWay = 3 * kMiB;
+constexpr std::uint64_t kFewBytesUnderWay = 7 * kMiB / 2;
 /// All ways carry as much, so their links have to be alike.
 constexpr double kUnlikeLinks = 0.15;
 
@@ -267,7 +269,8 @@ double bytes_us(const Node& node, const Traffic& traffic, double wire_us, double
 double in_steps_us(double wire_us, double bytes, const KernelPlan& kernel, const Steps& steps) {
   const double step_us = steps.us + steps.stage_us * (kernel.stages - 1);
   const double tiles = static_cast<double>(kernel.slot_bytes) * kernel.stages;
-  const double gbps = std::min(steps.block_gbps, tiles / (step_us * kBytesPerGbpsUs));
+  const double block_gbps = steps.block_gbps + steps.stage_gbps * (kernel.stages - 1);
+  const double gbps = std::min(block_gbps, tiles / (step_us * kBytesPerGbpsUs));
   // The first step is a part of what a stage takes next to its bytes.
   const double blocks_us =
       std::max(0.0, bytes / (kernel.blocks * gbps * kBytesPerGbpsUs) - step_us);
@@ -520,8 +523,8 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
                              static_cast<std::uint64_t>(kernel.blocks);
   kernel.slot_bytes = requested.slot_bytes;
   if (kernel.slot_bytes == 0)
-    kernel.slot_bytes =
-        std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot, kMaxSlot);
+    kernel.slot_bytes = std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot,
+                                   max_slot(kernel.stages));
   kernel.lag = requested.lag;
   if (kernel.lag == 0) kernel.lag = by_host ? kLag : lag_of(request, kernel);
   const double hop_us =
