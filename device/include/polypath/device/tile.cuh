@@ -132,15 +132,24 @@ POLYPATH_DEVICE void stride_rest(std::size_t i, const those_left& items, const S
 /// items first + k step, k less than `number` (a std::integral_constant), of which is_there(k) are.
 template <int kInFlight, typename Group, typename Several>
 POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several& several) {
+  constexpr std::integral_constant<int, kInFlight> kAll{};
   const std::size_t step = group.size();
+  const std::size_t together = kInFlight * step;
   std::size_t i = group.rank();
   std::size_t left = count;  // as all threads of the group see it: none goes another way
-  for (; left >= kInFlight * step; left -= kInFlight * step, i += kInFlight * step)
-    several(std::integral_constant<int, kInFlight>{}, all_there{}, i, step);
-  if (left == 0) return;
-  const those_left items{static_cast<unsigned>(group.rank()), static_cast<unsigned>(step),
-                         static_cast<unsigned>(left)};
-  stride_rest<kInFlight>(i, items, several);
+  those_left items{static_cast<unsigned>(i), static_cast<unsigned>(step), 0};
+  if constexpr (kInFlight <= 2) {
+    // One form of `several`: code that is new to a multiprocessor costs a small call more than
+    // conditions.
+    for (; left > 0; left -= items.left, i += together) {
+      items.left = static_cast<unsigned>(left < together ? left : together);
+      several(kAll, items, i, step);
+    }
+  } else {
+    for (; left >= together; left -= together, i += together) several(kAll, all_there{}, i, step);
+    items.left = static_cast<unsigned>(left);
+    if (left > 0) stride_rest<kInFlight>(i, items, several);
+  }
 }
 
 }  // namespace detail
