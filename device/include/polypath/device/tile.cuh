@@ -127,9 +127,10 @@ POLYPATH_DEVICE void stride_rest(std::size_t i, const those_left& items, const S
   several(std::integral_constant<int, kInFlight>{}, items, i, items.step);
 }
 
-/// The group's way over `count` items: kInFlight of a thread together, a group's width apart, and at
-/// the end what is left, also together. For them `several(number, is_there, first, step)` is called:
-/// items first + k step, k less than `number` (a std::integral_constant), of which is_there(k) are.
+/// The group's way over `count` items: kInFlight of a thread together, a group's width apart, and
+/// at the end what is left, also together. For them `several(number, is_there, first, step)` is
+/// called: items first + k step, k less than `number` (a std::integral_constant), of which
+/// is_there(k) are.
 template <int kInFlight, typename Group, typename Several>
 POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several& several) {
   constexpr std::integral_constant<int, kInFlight> kAll{};
