@@ -94,6 +94,8 @@ class Spreads : public EngineTest {
   }
 
   std::unique_ptr<Context> make_context(OptionArguments arguments = {{"prepare", "wait"}}) {
+    // What others of a real machine copy changes routes.
+    if (!source().simulated) arguments.emplace_back("load", "off");
     auto context = std::make_unique<Context>(source(), arguments);
     context->prepare_spread(kHost, all_);
     return context;
