@@ -22,7 +22,8 @@ struct CollectiveVariant {
 
   friend bool operator==(const CollectiveVariant&, const CollectiveVariant&) = default;
 };
-/// "flat, 2 stages, 64 blocks, tiles of 32768 bytes, lag 3"; "hierarchical, 2 lanes, chunks of 1048576 bytes".
+/// "flat, 2 stages, 64 blocks, tiles of 32768 bytes, lag 3"; "hierarchical, 2 lanes, chunks of
+/// 1048576 bytes".
 std::string to_string(const CollectiveVariant& way);
 
 struct TunedCollective {
