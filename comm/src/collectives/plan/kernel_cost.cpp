@@ -52,15 +52,16 @@ constexpr int kMaxFlatBlocks = 128;
 /// at 16 MiB, 204 against 218 at 64 MiB).
 constexpr std::uint64_t kTwoStagesFrom = 8 * kMiB;
 /// A tile: a block's part of a slice, up to what keeps a ring of them small. With two stages the
-/// largest is what half of the 14 warps that work have in flight (2 x H200, allreduce of 64 MiB by 8
-/// and 16 blocks: 577 and 301 us, with 32 KiB 667 and 346; all_gather: 448 and 232, 397 and 207).
+/// largest is what half of the 14 warps that work have in flight (2 x H200, allreduce of 64 MiB by
+/// 8 and 16 blocks: 577 and 301 us, with 32 KiB 667 and 346; all_gather: 448 and 232, 397 and
+/// 207).
 constexpr std::uint64_t kMinSlot = 4 * kKiB;
 constexpr std::uint64_t max_slot(int stages) { return (stages == 2 ? 28 : 32) * kKiB; }
 
-/// A step of a channel: what it takes at least, with one stage and for each further one, and what a
-/// block sends at most (2 x H200, 64 MiB: by 8 blocks a step of tiles of 8 and 16 KiB takes 1.6 and
-/// 1.9 us in an all_gather, of 8 KiB 2.3 in an allreduce of two stages; by 8 and 16 blocks and larger
-/// tiles the first sends 10.6 GB/s a block, a reduce_scatter 8.6, and an allreduce 14.5).
+/// A step of a channel: what it takes at least, with one stage and for each further one, and what
+/// a block sends at most (2 x H200, 64 MiB: by 8 blocks a step of tiles of 8 and 16 KiB takes 1.6
+/// and 1.9 us in an all_gather, of 8 KiB 2.3 in an allreduce of two stages; by 8 and 16 blocks and
+/// larger tiles the first sends 10.6 GB/s a block, a reduce_scatter 8.6, and an allreduce 14.5).
 struct Steps {
   double us;
   double stage_us;
