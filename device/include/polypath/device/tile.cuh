@@ -147,6 +147,7 @@ POLYPATH_DEVICE void stride(const Group& group, std::size_t count, const Several
       several(kAll, items, i, step);
     }
   } else {
+    POLYPATH_NO_UNROLL
     for (; left >= together; left -= together, i += together) several(kAll, all_there{}, i, step);
     items.left = static_cast<unsigned>(left);
     if (left > 0) stride_rest<kInFlight>(i, items, several);
