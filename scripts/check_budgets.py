@@ -4,9 +4,12 @@
 FOLDER holds what the last run of the tests wrote down: cpp.cpu, a line "BUILD NAME SECONDS" for
 each C++ test (tests/support/cpu_time.c), and the reports *.cpu.json of the Python tests
 (tests/conftest.py). The budgets are in tests/budgets; a C++ test without a budget of its own has
-the `default` of its table. Prints what took longest, each row with its budget, and fails where
-one took more than twice its budget and two seconds: then it does too much, or its budget must be
-raised, with a reason.
+the `default` of its table. Prints what took longest, each row with its budget.
+
+A machine that is slower, or whose cores others share, takes longer for all tests. So what the
+machine needs for the CPU time of the budgets is measured first: the median over the tests, at
+least 1. A test fails where it took more than FACTOR times its budget on this machine: then it
+does too much, or its budget must be raised, with a reason.
 
 --write: writes tests/budgets/{release,asan,tsan}.toml anew, from what the run took. (Those of
 Python tests: pytest --write-cpu-budgets.)
@@ -15,15 +18,19 @@ Python tests: pytest --write-cpu-budgets.)
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-#: A test fails where it takes this many times its budget: machines differ, and others use them.
-FACTOR = 2
+#: A test fails where it takes this many times its budget on this machine. Tests that wait in a
+#: loop vary by more than the machine does.
+FACTOR = 2.5
 #: Beyond that, CPU seconds: what a start costs on a busy machine is as much as a small budget.
-SLACK = 2.0
+SLACK = 3.0
+#: CPU seconds of a budget that says something of a machine.
+MEASURABLE = 3.0
 SHOWN = 25
 #: CPU seconds of a C++ test that needs no row of its own.
 DEFAULT = 3.0
@@ -36,14 +43,24 @@ class Row(NamedTuple):
     seconds: float
     budget: float | None  # None: it has none, and must
     name: str
+    measured: bool = True  # the budget is of this test, not the default of its table
 
-    def is_exceeded(self) -> bool:
-        return self.budget is None or self.seconds > FACTOR * self.budget + SLACK
+    def is_exceeded(self, slowness: float) -> bool:
+        return self.budget is None or self.seconds > FACTOR * slowness * self.budget + SLACK
 
     def __str__(self) -> str:
         budget = "none" if self.budget is None else f"{self.budget:.1f}"
-        mark = "  <-- more than twice its budget" if self.is_exceeded() else ""
-        return f"{self.seconds:7.1f} {budget:>7}  {self.name}{mark}"
+        return f"{self.seconds:7.1f} {budget:>7}  {self.name}"
+
+
+def slowness(rows: list[Row]) -> float:
+    """CPU seconds that this machine takes for one of the budgets, at least 1."""
+    ratios = [
+        row.seconds / row.budget
+        for row in rows
+        if row.measured and row.budget is not None and row.budget >= MEASURABLE
+    ]
+    return max(1.0, statistics.median(ratios)) if ratios else 1.0
 
 
 def cpp_times(folder: Path) -> dict[str, dict[str, float]]:
@@ -81,7 +98,10 @@ def main() -> int:
     for build, tests in used.items():
         table = tomllib.loads((BUDGETS / f"{build}.toml").read_text(encoding="utf-8"))
         own, default = table["seconds"], table["default"]
-        rows += [Row(t, own.get(name, default), f"{build}: {name}") for name, t in tests.items()]
+        rows += [
+            Row(seconds, own.get(name, default), f"{build}: {name}", measured=name in own)
+            for name, seconds in tests.items()
+        ]
         totals.append((sum(tests.values()), f"{build}: {len(tests)} tests"))
     for file in sorted(folder.glob("*.cpu.json")):
         report = json.loads(file.read_text(encoding="utf-8"))
@@ -93,12 +113,18 @@ def main() -> int:
         tests = sum(row["tests"] for row in report["rows"])
         totals.append((report["cpu_seconds"], f"{suite}: {tests} tests"))
     rows.sort(reverse=True, key=lambda row: row.seconds)
-    exceeded = [row for row in rows if row.is_exceeded()]
+    machine = slowness(rows)
     print(f"{'CPU s':>7} {'budget':>7}")
-    for row in rows[:SHOWN] + [row for row in exceeded if row not in rows[:SHOWN]]:
+    for row in rows[:SHOWN]:
         print(row)
     for seconds, name in totals:
         print(f"{seconds:7.1f}          {name}")
+    print(f"this machine takes {machine:.2f} CPU seconds for one of the budgets")
+    exceeded = [row for row in rows if row.is_exceeded(machine)]
+    for row in exceeded:
+        budget = "no budget" if row.budget is None else f"budget {row.budget:.1f}"
+        print(f"FAILED {row.name} - {row.seconds:.1f} s of CPU time, {budget}")
+    print(f"{len(rows) - len(exceeded)} tests passed, {len(exceeded)} failed")
     return 1 if exceeded else 0
 
 

@@ -177,7 +177,8 @@ while read -r name; do
   [[ $(<"$logs/$name.status") == 0 ]] || failed+=("$name")
 done <"$logs/parts"
 say "all: $SECONDS s"
-if ((${#failed[@]})); then
-  printf 'failed: %s\n' "${failed[@]}" >&2
-  exit 1
-fi
+for name in "${failed[@]}"; do
+  echo "failed: $name"
+  grep -E '^(FAILED|ERROR) |^\s+[0-9]+ - .* \(|: error:' "$logs/$name.log" | head -n 30
+done >&2
+((${#failed[@]} == 0))
