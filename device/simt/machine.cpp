@@ -415,10 +415,7 @@ void Machine::sleep(double ns) {
   if (!thread.watches.empty() || (thread.looked_at_time && !options_.is_timed)) {
     pause();
   } else if (options_.is_timed) {
-    thread.block->grid->outside->wait(ns, [this, &thread] {
-      if (thread.state == Thread::State::waiting) make_ready(thread);
-    });
-    wait_as(Thread::State::waiting);
+    wait_outside(thread, ns);
   } else {
     ready_.push_back(&thread);
     wait_as(Thread::State::ready);

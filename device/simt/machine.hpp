@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -123,7 +124,14 @@ class Machine {
   void order_memory(const std::vector<Thread*>& together);
   void release(Meeting& meeting);
 
-  // Stores (stores.cpp).
+  // Loads and stores (stores.cpp).
+
+  /// Waits, on a timed machine, until what the parts hold has come.
+  void fetch(Thread& thread, std::span<const detail::LoadPart> parts, bool acquires);
+  /// Waits, on a timed machine, for as long.
+  void wait_outside(Thread& thread, double ns);
+  /// A thread that one of these two waits for.
+  void wake(Thread& thread);
   void post(Thread& thread, StorePtr store);
   void arrive(const StorePtr& store);
   void write(Store& store);

@@ -144,16 +144,27 @@ void change(Cache& cache, std::uintptr_t to, const std::byte* value, std::size_t
 
 void Machine::load(const detail::LoadPart* parts, std::size_t count, detail::Loading how) {
   Thread& thread = me();
-  MemorySystem& outside = *thread.block->grid->outside;
   require_may_use_memory(thread);
   maybe_yield();
-  if (options_.is_timed &&
-      outside.fetch(parts, count, how == detail::Loading::acquire, [this, &thread] {
-        if (thread.state == Thread::State::waiting) make_ready(thread);
-      }))
-    wait_as(Thread::State::waiting);
+  fetch(thread, {parts, count}, how == detail::Loading::acquire);
   for (std::size_t i = 0; i < count; ++i) read(thread, parts[i], how);
   if (how == detail::Loading::acquire) thread.block->loaded.clear();
+}
+
+void Machine::fetch(Thread& thread, std::span<const detail::LoadPart> parts, bool acquires) {
+  if (!options_.is_timed) return;
+  MemorySystem& outside = *thread.block->grid->outside;
+  if (outside.fetch(parts.data(), parts.size(), acquires, [this, &thread] { wake(thread); }))
+    wait_as(Thread::State::waiting);
+}
+
+void Machine::wait_outside(Thread& thread, double ns) {
+  thread.block->grid->outside->wait(ns, [this, &thread] { wake(thread); });
+  wait_as(Thread::State::waiting);
+}
+
+void Machine::wake(Thread& thread) {
+  if (thread.state == Thread::State::waiting) make_ready(thread);
 }
 
 void Machine::read(Thread& thread, const detail::LoadPart& part, detail::Loading how) {
@@ -261,12 +272,7 @@ void Machine::store(std::uintptr_t to, const std::byte* value, std::size_t bytes
       continue;
     }
     post(thread, store);
-    if (busy_ns > 0) {
-      outside.wait(busy_ns, [this, &thread] {
-        if (thread.state == Thread::State::waiting) make_ready(thread);
-      });
-      wait_as(Thread::State::waiting);
-    }
+    if (busy_ns > 0) wait_outside(thread, busy_ns);
     while (options_.is_timed && block.under_way.bytes() > kRoom) {
       block.wants_room.push_back(&thread);
       wait_as(Thread::State::waiting);
@@ -346,12 +352,7 @@ void Machine::fence(bool is_local) {
   require_may_use_memory(thread);
   maybe_yield();
   wait_for_stores(thread, is_local);
-  if (!options_.is_timed || is_local) return;
-  MemorySystem& outside = *thread.block->grid->outside;
-  outside.wait(outside.fence_ns(), [this, &thread] {
-    if (thread.state == Thread::State::waiting) make_ready(thread);
-  });
-  wait_as(Thread::State::waiting);
+  if (options_.is_timed && !is_local) wait_outside(thread, thread.block->grid->outside->fence_ns());
 }
 
 void Machine::wait_for_stores(Thread& thread, bool is_local) {
@@ -428,10 +429,7 @@ void Machine::load_lines(void* part, const void* from) {
     Thread& thread = me();
     require_may_use_memory(thread);
     maybe_yield();
-    if (options_.is_timed && thread.block->grid->outside->fetch(parts, 2, false, [this, &thread] {
-          if (thread.state == Thread::State::waiting) make_ready(thread);
-        }))
-      wait_as(Thread::State::waiting);
+    fetch(thread, parts, false);
     Thread& watcher = *threads[kLast / 16];
     std::erase_if(watcher.watches,
                   [&](const Watch& each) { return each.address == begin + kLast; });
@@ -449,10 +447,7 @@ std::byte* Machine::word_to_change(std::uintptr_t at, unsigned bytes) {
   maybe_yield();
   std::uint64_t scratch = 0;
   const detail::LoadPart part{&scratch, reinterpret_cast<const void*>(at), bytes};
-  if (options_.is_timed && outside.fetch(&part, 1, false, [this, &thread] {
-        if (thread.state == Thread::State::waiting) make_ready(thread);
-      }))
-    wait_as(Thread::State::waiting);
+  fetch(thread, {&part, 1}, false);
   std::byte* const word = outside.at(at, bytes, true);
   if (reinterpret_cast<std::uintptr_t>(word) % bytes != 0)
     throw Fault{"an atomic operation on an address that is not aligned"};
