@@ -8,6 +8,9 @@
 
 namespace polypath {
 
+/// Of channels: steps from a tile's sending to its taking, at least (kernels/collective_simple.cuh).
+inline constexpr int kMinLag = 2;
+
 enum class CollectiveOp : std::uint8_t {
   allreduce,
   reduce_scatter,

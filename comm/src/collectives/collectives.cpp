@@ -39,7 +39,6 @@ static_assert(kMaxRanks == kMaxRanksPerNode);
 /// The slots of a channel's ring. With four, a credit is signalled in the step before the one that
 /// needs it; with eight, ranks may be some steps apart, and lags longer.
 constexpr std::uint32_t kSlots = 8;
-constexpr std::uint8_t kLag = 2;
 constexpr std::uint32_t kSlotBytes = 32 * kKiB;
 /// Limits the rings of a communicator that is not its GPU's first one, of up to four ranks and of
 /// more: programs have many. Tiles of 16 KiB are within 1 % of those of 32 KiB (4 x H200, 64 MiB,
@@ -336,11 +335,19 @@ CollectivePlan Collectives::make_plan(const CollectiveRequest& request,
                                choice == AlgorithmOverride::tried ? tried_ : basis_.tuned);
 }
 
+KernelLimits Collectives::limits_of(const ScratchShape& shape) const {
+  const int blocks = blocks_->blocks();
+  return {.blocks = block_limit_ > 0 ? std::min(blocks, block_limit_) : blocks,
+          .channels = static_cast<int>(shape.channels),
+          .tile_bytes = shape.slot_bytes,
+          .relayed_tile_bytes = std::min(shape.slot_bytes, relay_slot_bytes_),
+          .lag = static_cast<int>(shape.slots) - 2};
+}
+
 CollectiveOptions Collectives::options_of(const CollectiveRequest& request,
                                           AlgorithmOverride choice) const {
   CollectiveOptions options;
-  options.max_blocks =
-      block_limit_ > 0 ? std::min(blocks_->blocks(), block_limit_) : blocks_->blocks();
+  options.limits = limits_of(shape_);
   options.scratch_bytes =
       runner_ ? std::min(kCopyScratch, runner_->scratch_bytes()) : kMixedScratch;
   options.host_bytes = runner_ ? runner_->host_bytes() : kCopyHost;
@@ -498,6 +505,7 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   options.explain = explain;
   if (!open.scratch) {
     leave_out_rest(request, choice, options);
+    options.limits = limits_of(first_shape_);
     options.relayed_kernels = false;  // slots on relays go with the flags of one scratch
   }
   if (runner_ == nullptr) {
@@ -582,37 +590,31 @@ bool Collectives::needs_rest(const Launch& launch, const CollectiveRequest& requ
 }
 
 void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, bool explain) const {
-  KernelPlan kernel = launch.plan.kernel.value_or(KernelPlan{1, kSlotBytes, 1});
+  KernelPlan kernel = launch.plan.kernel.value_or(
+      KernelPlan{.blocks = 1, .slot_bytes = kScratchGranule, .stages = 1, .lag = kMinLag});
   if (!has_room(launch.plan.algorithm, request, kernel.stages, shape_of(launch.open))) {
     CollectiveOptions options = options_of(request, AlgorithmOverride::kernels);
+    options.limits = limits_of(shape_of(launch.open));
     options.algorithm = Algorithm::flat;  // more than the scratch holds
     options.explain = explain;
     launch.plan = plan_collective(basis_.node, request, options);
     kernel = launch.plan.kernel.value();
   }
   launch.family = family_of(launch.plan.algorithm);
-  launch.blocks = static_cast<unsigned>(std::clamp(kernel.blocks, 1, blocks_->blocks()));
-
+  launch.blocks = static_cast<unsigned>(kernel.blocks);
   launch.uses_rest = needs_rest(launch, request, kernel.stages);
-  const ScratchShape& shape = launch.uses_rest ? shape_ : first_shape_;
-  if (launch.family == KernelFamily::channels)
-    launch.blocks = std::min(launch.blocks, shape.channels);
 
   CollectiveArgs& args = launch.args = first_args();
   args.op = request.op;
   args.type = request.type;
   args.root = static_cast<std::uint8_t>(request.root);
   args.stages = static_cast<std::uint8_t>(kernel.stages);
-  args.lag = static_cast<std::uint8_t>(
-      std::clamp<std::uint32_t>(static_cast<std::uint32_t>(kernel.lag), kLag, shape.slots - 2));
-  const bool is_relayed = launch.plan.algorithm == Algorithm::relayed;
-  const std::uint32_t slot_bytes =
-      is_relayed ? std::min(shape.slot_bytes, relay_slot_bytes_) : shape.slot_bytes;
-  args.tile_bytes = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(kernel.slot_bytes, kScratchGranule, slot_bytes));
+  args.lag = static_cast<std::uint8_t>(kernel.lag);
+  args.tile_bytes = std::max(static_cast<std::uint32_t>(kernel.slot_bytes), kScratchGranule);
   args.channels = launch.blocks;
   args.count = request.count;
   const auto family = static_cast<std::uint64_t>(launch.family);
+  const bool is_relayed = launch.plan.algorithm == Algorithm::relayed;
   const std::uint64_t paths =
       (launch.uses_rest ? std::uint64_t{1} << 40 : 0) | (is_relayed ? std::uint64_t{1} << 41 : 0);
   launch.how = hash_with(hash_with(launch.how, paths | family << 32 | launch.blocks),
@@ -714,7 +716,7 @@ void Collectives::launch_meeting(const Launch& launch, const CollectiveCall& cal
   UnevenArgs args{first_args(), false, {}};
   args.op = CollectiveOp::all_gather;  // of bytes: which one makes no difference without elements
   args.tile_bytes = kScratchGranule;
-  args.lag = kLag;
+  args.lag = kMinLag;
   args.stages = 1;
   args.channels = 1;
   launch_marked(KernelFamily::channels, args, 1, call, launch.how, stream, is_captured);

@@ -199,6 +199,8 @@ class Collectives {
   [[nodiscard]] const CollectivePlanInputs& basis() const noexcept { return basis_; }
   /// The request of such a call, and what its plans may use.
   [[nodiscard]] CollectiveRequest request_of(const CollectiveCall& call) const;
+  /// What a kernel over scratch of this shape may have.
+  [[nodiscard]] KernelLimits limits_of(const ScratchShape& shape) const;
   [[nodiscard]] CollectiveOptions options_of(const CollectiveRequest& request,
                                              AlgorithmOverride choice) const;
   /// Follows this from now on, the same on all ranks.

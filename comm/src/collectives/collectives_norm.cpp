@@ -24,9 +24,10 @@ NormPlan Collectives::plan(const NormCall& call, NormRoute route) const {
   options.explain = false;
   if (runner_ == nullptr) options.copies = false;
   const CollectivePlan apart = make_plan(request, options, AlgorithmOverride::planned);
-  NormPlan plan = plan_norm(basis_.node, request, call.rows,
-                            {options.max_blocks, max_norm_rows(shape_, norm_args_of(call).hidden)},
-                            apart.predicted_us);
+  NormPlan plan =
+      plan_norm(basis_.node, request, call.rows,
+                {options.limits.blocks, max_norm_rows(shape_, norm_args_of(call).hidden)},
+                apart.predicted_us);
   // The kernel of both adds in rank order.
   if (route == NormRoute::apart || request.needs_tree()) plan.is_fused = false;
   if (route == NormRoute::fused) {

@@ -44,11 +44,11 @@ polypath_status polypath_plan_collective(polypath_context* context,
     CollectiveOptions options;
     if (request->algorithm != nullptr) options.algorithm = parse_algorithm(request->algorithm);
     require(request->max_blocks >= 0, "max_blocks is negative");
-    options.max_blocks = request->max_blocks;
+    options.limits.blocks = request->max_blocks;
     options.compare = request->compare != 0;
     // A request with a number of blocks asks what the cost model says of it.
     ProfileTable<TunedCollective> tuned;
-    if (options.max_blocks == 0) tuned = context->context.tuned<TunedCollective>();
+    if (options.limits.blocks == 0) tuned = context->context.tuned<TunedCollective>();
     give(to_json(
              plan_tuned_collective(node, request_from(node, *request), options, tuned.entries())),
          json);

@@ -196,6 +196,14 @@ TEST_P(ScratchSizes, ByDefault_AllIsTakenAtCreation) {
       EXPECT_EQ(collectives->first_scratch_bytes(), collectives->max_kernel_scratch_bytes());
       EXPECT_GE(collectives->scratch_bytes(),
                 collectives->max_kernel_scratch_bytes() + collectives->line_bytes());
+      // Plans say what runs: tiles fit in the slots that there are.
+      const CollectiveCall large{.op = CollectiveOp::allreduce, .count = 16 * kMiB};
+      const std::optional<KernelPlan> kernel =
+          collectives->plan(large, AlgorithmOverride::kernels).kernel;
+      ASSERT_TRUE(kernel);
+      EXPECT_LE(kernel->slot_bytes, slot_bytes);
+      EXPECT_GE(kernel->slot_bytes, std::min(slot_bytes, 28 * static_cast<std::uint32_t>(kKiB)));
+      EXPECT_LE(kernel->blocks, static_cast<int>(param.channels));
       comm.exchange({}, {});
       if (group == &first_group)
         kept[static_cast<std::size_t>(comm.rank())] = std::move(collectives);

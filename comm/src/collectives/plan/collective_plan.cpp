@@ -189,7 +189,7 @@ class PlanMaker {
     if (!no_kernels_.empty()) return {Algorithm::cells, 0, {}, {}, 0, 1, no_kernels_};
     if (request_.bytes() > (request_.ranks() == 2 ? kMaxTwoRankLLBytes : kMaxCellBytes))
       return {Algorithm::cells, 0, {}, {}, 0, 1, "a flag in every cell: small messages only"};
-    return of_kernel(Algorithm::cells, cells_cost(node_, request_, options_.max_blocks));
+    return of_kernel(Algorithm::cells, cells_cost(node_, request_, options_.limits));
   }
 
   Evaluation weigh_lines() const {
@@ -198,22 +198,22 @@ class PlanMaker {
     if (reason.empty() && request_.needs_tree()) reason = "lines combine in rank order";
     if (reason.empty() && !options_.lines) reason = "lines do not come whole, or found no memory";
     if (!reason.empty()) return {Algorithm::lines, 0, {}, {}, 0, 1, reason};
-    return of_kernel(Algorithm::lines, lines_cost(node_, request_, options_.max_blocks));
+    return of_kernel(Algorithm::lines, lines_cost(node_, request_, options_.limits));
   }
 
   Evaluation weigh_flat() const {
     if (!no_kernels_.empty()) return {Algorithm::flat, 0, {}, {}, 0, 1, no_kernels_};
-    return of_kernel(Algorithm::flat, flat_cost(node_, request_, options_.max_blocks));
+    return of_kernel(Algorithm::flat, flat_cost(node_, request_, options_.limits));
   }
 
   Evaluation weigh_relayed() const {
     std::string reason = no_kernels_.empty()
-                             ? why_no_relayed_kernels(node_, request_, options_.max_blocks)
+                             ? why_no_relayed_kernels(node_, request_, options_.limits)
                              : no_kernels_;
     if (reason.empty() && !options_.relayed_kernels)
       reason = "the ranks share no memory of idle GPUs";
     if (!reason.empty()) return {Algorithm::relayed, 0, {}, {}, 0, 1, reason};
-    return of_kernel(Algorithm::relayed, relayed_cost(node_, request_, options_.max_blocks));
+    return of_kernel(Algorithm::relayed, relayed_cost(node_, request_, options_.limits));
   }
 
   Evaluation weigh_rotation() const {
@@ -230,9 +230,11 @@ class PlanMaker {
   /// Whether `flat` is slower for want of blocks by more than copies have to promise. Sums take
   /// blocks by copies as well.
   [[nodiscard]] bool lacks_blocks() const {
-    if (options_.max_blocks == 0 || request_.reduces()) return false;
-    return flat_cost(node_, request_, options_.max_blocks).us * kCopiesMustReach >
-           flat_cost(node_, request_, 0).us;
+    if (options_.limits.blocks == 0 || request_.reduces()) return false;
+    KernelLimits unlimited = options_.limits;
+    unlimited.blocks = unlimited.channels = 0;
+    return flat_cost(node_, request_, options_.limits).us * kCopiesMustReach >
+           flat_cost(node_, request_, unlimited).us;
   }
 
   Evaluation weigh_host_trees() {

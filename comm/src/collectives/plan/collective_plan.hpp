@@ -28,6 +28,18 @@ struct KernelPlan {
   friend bool operator==(const KernelPlan&, const KernelPlan&) = default;
 };
 
+/// What a kernel may have at most; 0: any number. The blocks and the scratch of a communicator say
+/// it.
+struct KernelLimits {
+  int blocks = 0;
+  int channels = 0;                      ///< blocks of a kernel by channels
+  std::uint64_t tile_bytes = 0;          ///< of channels
+  std::uint64_t relayed_tile_bytes = 0;  ///< ... over idle GPUs
+  int lag = 0;                           ///< of channels
+
+  friend auto operator<=>(const KernelLimits&, const KernelLimits&) = default;
+};
+
 /// A stage of the algorithm, for people: "reduce-scatter: slices to their owners".
 struct CollectiveStage {
   std::string name;
@@ -53,8 +65,8 @@ inline constexpr std::uint64_t kMixedHost = std::uint64_t{48} << 20;
 inline constexpr std::uint64_t kCopyHost = std::uint64_t{64} << 20;
 
 struct CollectiveOptions {
-  std::optional<Algorithm> algorithm;                     ///< this one, if it can run
-  int max_blocks = 0;                                     ///< of a kernel; 0: what is best
+  std::optional<Algorithm> algorithm;  ///< this one, if it can run
+  KernelLimits limits = {};
   std::uint64_t chunk_bytes = 0;                          ///< of what runs by copies; 0: the best
   int lanes = 0;                                          ///< of hierarchical; 0: the best
   std::uint64_t scratch_bytes = std::uint64_t{64} << 20;  ///< a rank, for what runs by copies

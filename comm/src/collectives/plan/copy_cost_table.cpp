@@ -90,7 +90,7 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
   plain.kernels = options.kernels;
   plain.scratch_bytes = options.scratch_bytes;
   if (algorithm == Algorithm::mixed) {  // it takes no more, even if there is more
-    plain.max_blocks = options.max_blocks;
+    plain.limits = options.limits;
     plain.scratch_bytes = std::min(options.scratch_bytes, kMixedScratch);
     plain.host_bytes = std::min(options.host_bytes, kMixedHost);
   }
@@ -101,7 +101,7 @@ const CopyCostTable::Entry& CopyCostTable::entry(const Question& question, int l
                 .widens = widens,
                 .kernels = options.kernels,
                 .root = request.root,
-                .max_blocks = plain.max_blocks,
+                .limits = plain.limits,
                 .log2_bytes = log2_bytes,
                 .cut = cut,
                 .scratch_bytes = plain.scratch_bytes,
@@ -221,7 +221,7 @@ AlgorithmCost CopyCostTable::split_mixed(const Question& question, const Entry& 
   if (split.part.count == 0 || !has_memory(node_, options, split)) return no_memory(algorithm);
   cost.host_count = split.part.count;
   cost.chunk_bytes = split.chunk_bytes;
-  cost.kernel = flat_cost(node_, split.rest, options.max_blocks).kernel;
+  cost.kernel = flat_cost(node_, split.rest, options.limits).kernel;
   return cost;
 }
 

@@ -62,7 +62,7 @@ class CopyCostTable {
     bool widens;  // partial sums have twice the size of elements
     bool kernels;
     int root;
-    int max_blocks;
+    KernelLimits limits;
     int log2_bytes;
     Cut cut;
     std::uint64_t scratch_bytes;

@@ -79,12 +79,11 @@ constexpr Steps kSteps{1.8, 0.7, 10.5, 4, 4};
 constexpr Steps kRelayedSteps{2.2, 1.2, 9.5, 0, 2};
 constexpr std::uint64_t kRelayedSlots[] = {8 * kKiB, 16 * kKiB, 28 * kKiB};
 
-/// Steps from a tile's sending to its taking. With one more, few blocks have enough under way to
-/// keep links busy. Many only have more steps (2 x H200, 64 MiB in tiles of 32 KiB, lags 2 and 3:
-/// all_gather by 16 blocks 254 and 207 us, by 48 128 and 119, by 64 114 and 118; reduce_scatter by
-/// 48 blocks 125 and 121, by 64 114 and 126).
-constexpr int kLag = 2;
-constexpr int kLongLag = 3;
+/// With one step more than kMinLag few blocks have enough under way to keep links busy. Many only
+/// have more steps (2 x H200, 64 MiB in tiles of 32 KiB, lags 2 and 3: all_gather by 16 blocks 254
+/// and 207 us, by 48 128 and 119, by 64 114 and 118; reduce_scatter by 48 blocks 125 and 121, by 64
+/// 114 and 126).
+constexpr int kLongLag = kMinLag + 1;
 constexpr std::uint64_t kFewBytesUnderWay = 7 * kMiB / 2;
 /// All ways carry as much, so their links have to be alike.
 constexpr double kUnlikeLinks = 0.15;
@@ -279,8 +278,16 @@ double in_steps_us(double wire_us, double bytes, const KernelPlan& kernel, const
                   1 / steps.exponent);
 }
 
-int at_most(int blocks, int max_blocks) {
-  return std::max(1, max_blocks > 0 ? std::min(blocks, max_blocks) : blocks);
+/// `limit` 0: none.
+template <typename Number>
+Number at_most(Number number, Number limit) {
+  return limit > 0 ? std::min(number, limit) : number;
+}
+
+int max_blocks(Algorithm algorithm, const KernelLimits& limits) {
+  return runs_by_channels(algorithm) && limits.channels > 0
+             ? at_most(limits.channels, limits.blocks)
+             : limits.blocks;
 }
 
 }  // namespace
@@ -455,9 +462,9 @@ std::uint64_t channel_bytes(const CollectiveRequest& request, const KernelPlan& 
 
 int lag_of(const CollectiveRequest& request, const KernelPlan& kernel) {
   const std::uint64_t under_way = kernel.slot_bytes * static_cast<std::uint64_t>(kernel.blocks) *
-                                  static_cast<std::uint64_t>(kLag * (request.ranks() - 1));
+                                  static_cast<std::uint64_t>(kMinLag * (request.ranks() - 1));
   const bool has_one_tile = channel_bytes(request, kernel) <= kernel.slot_bytes;
-  return has_one_tile || under_way >= kFewBytesUnderWay ? kLag : kLongLag;
+  return has_one_tile || under_way >= kFewBytesUnderWay ? kMinLag : kLongLag;
 }
 
 /// A call by channels, some of them over relays, with the tiles that take the least time where
@@ -466,18 +473,20 @@ int lag_of(const CollectiveRequest& request, const KernelPlan& kernel) {
 /// Over relays a tile is loaded from another GPU, which takes its time on a link once more: with a
 /// step more between its flag and its load other tiles keep the link busy meanwhile (simulated
 /// mesh, 256 MiB: 997 us, with 2 steps 1040, with 5 1018).
-KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, KernelPlan kernel) {
+KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, KernelPlan kernel,
+                            const KernelLimits& limits) {
   const std::vector<int> relays = relays_of_kernels(node, request);
   const auto period = static_cast<int>(ways_of(request, relays).period());
   kernel.blocks = std::max(1, kernel.blocks / period) * period;
-  if (kernel.lag == 0) kernel.lag = kLongLag;
+  kernel.lag = std::max(kMinLag, at_most(kernel.lag == 0 ? kLongLag : kernel.lag, limits.lag));
   const double link_gbps = peer_gbps(node, request.gpus[0], request.gpus[1]);
   const auto cost_with = [&](std::uint64_t slot) {
-    kernel.slot_bytes = slot;
+    kernel.slot_bytes = at_most(slot, limits.relayed_tile_bytes);
     // A tile is loaded from another GPU, after the first ones of all channels that share its link.
     const double second_hop_us =
         node.costs.flag_us +
-        transfer_us(slot * static_cast<std::uint64_t>(kernel.blocks / period), link_gbps);
+        transfer_us(kernel.slot_bytes * static_cast<std::uint64_t>(kernel.blocks / period),
+                    link_gbps);
     return cost_of(node, request, kernel,
                    {.hop_us = node.costs.fence_us + node.costs.flag_us + kTurnUs + second_hop_us,
                     .relays = relays,
@@ -494,15 +503,16 @@ KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, 
 }  // namespace
 
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
-                       const KernelPlan& requested, int max_blocks) {
-  KernelPlan kernel{.blocks = at_most(requested.blocks, max_blocks),
+                       const KernelPlan& requested, const KernelLimits& limits) {
+  const int blocks = at_most(requested.blocks, max_blocks(algorithm, limits));
+  KernelPlan kernel{.blocks = std::max(1, blocks),
                     .stages = request.by_parts() ? 1 : requested.stages};
   const bool by_host = !why_no_peer_access(node, request).empty();
   if (by_host) kernel.blocks = std::min(kernel.blocks, kMaxHostBlocks);
   if (algorithm == Algorithm::relayed) {
     kernel.slot_bytes = requested.slot_bytes;
     kernel.lag = requested.lag;
-    return best_over_relays(node, request, kernel);
+    return best_over_relays(node, request, kernel, limits);
   }
   // `gbps`: of a block.
   const auto with_few_blocks = [&](KernelCost cost, double gbps) {
@@ -526,8 +536,10 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
   if (kernel.slot_bytes == 0)
     kernel.slot_bytes = std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot,
                                    max_slot(kernel.stages));
+  kernel.slot_bytes = at_most(kernel.slot_bytes, limits.tile_bytes);
   kernel.lag = requested.lag;
-  if (kernel.lag == 0) kernel.lag = by_host ? kLag : lag_of(request, kernel);
+  if (kernel.lag == 0) kernel.lag = by_host ? kMinLag : lag_of(request, kernel);
+  kernel.lag = std::max(kMinLag, at_most(kernel.lag, limits.lag));
   const double hop_us =
       by_host ? kHostHopUs + kHostTurnUs : node.costs.fence_us + node.costs.flag_us + kTurnUs;
   Wire how{.hop_us = hop_us, .by_host_cache = by_host};
@@ -535,19 +547,21 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
   return cost_of(node, request, kernel, how);
 }
 
-KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+KernelCost cells_cost(const Node& node, const CollectiveRequest& request,
+                      const KernelLimits& limits) {
   const auto blocks = static_cast<int>(std::clamp<std::uint64_t>(
       (request.bytes() + kCellBytesABlock - 1) / kCellBytesABlock, 1, kMaxCellBlocks));
   return best_stages(request, [&](int stages) {
-    return kernel_cost(node, request, Algorithm::cells, {blocks, 0, stages}, max_blocks);
+    return kernel_cost(node, request, Algorithm::cells, {blocks, 0, stages}, limits);
   });
 }
 
-KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+KernelCost lines_cost(const Node& node, const CollectiveRequest& request,
+                      const KernelLimits& limits) {
   const auto blocks = static_cast<int>(std::clamp<std::uint64_t>(
       (request.bytes() + kLineBytesABlock - 1) / kLineBytesABlock, 1, kMaxLineBlocks));
   const auto cost = [&](int stages) {
-    return kernel_cost(node, request, Algorithm::lines, {blocks, 0, stages}, max_blocks);
+    return kernel_cost(node, request, Algorithm::lines, {blocks, 0, stages}, limits);
   };
   if (!request.by_parts() && !lines_hold(request, 1)) return cost(2);
   if (!request.by_parts() && !lines_hold(request, 2)) return cost(1);
@@ -570,13 +584,13 @@ std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& 
 }
 
 std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& request,
-                                   int max_blocks) {
+                                   const KernelLimits& limits) {
   std::string reason = why_no_peer_access(node, request);
   if (reason.empty()) reason = why_no_relays(node, request);
   if (!reason.empty()) return reason;
   const auto period = static_cast<int>(ways_of(request, relays_of_kernels(node, request)).period());
-  if (max_blocks > 0 && max_blocks < period)
-    return fmt::format("{} blocks are allowed, and there are {} ways", max_blocks, period);
+  if (const int blocks = max_blocks(Algorithm::relayed, limits); blocks > 0 && blocks < period)
+    return fmt::format("{} blocks are allowed, and there are {} ways", blocks, period);
   for (const int relay : relays_of_kernels(node, request)) {
     const double relay_gbps = relay_rate(node, request, relay) * (request.ranks() - 1);
     for (const int from : request.gpus)
@@ -587,20 +601,22 @@ std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& re
   return {};
 }
 
-KernelCost relayed_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+KernelCost relayed_cost(const Node& node, const CollectiveRequest& request,
+                        const KernelLimits& limits) {
   return best_stages(request, [&](int stages) {
-    return kernel_cost(node, request, Algorithm::relayed, {kMaxFlatBlocks, 0, stages}, max_blocks);
+    return kernel_cost(node, request, Algorithm::relayed, {kMaxFlatBlocks, 0, stages}, limits);
   });
 }
 
-KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks) {
+KernelCost flat_cost(const Node& node, const CollectiveRequest& request,
+                     const KernelLimits& limits) {
   return best_stages(request, [&](int stages) {
     // Tiles in host memory are small.
     const bool has_many =
         request.bytes() >= kManyBlocksFrom || !why_no_peer_access(node, request).empty();
     const int blocks = has_many ? kMaxFlatBlocks : filling_blocks(node, request, stages) * 2;
     return kernel_cost(node, request, Algorithm::flat,
-                       {std::min(blocks, kMaxFlatBlocks), 0, stages}, max_blocks);
+                       {std::min(blocks, kMaxFlatBlocks), 0, stages}, limits);
   });
 }
 

@@ -59,10 +59,9 @@ bool lines_hold(const CollectiveRequest& request, int stages);
 std::vector<int> relays_of_kernels(const Node& node, const CollectiveRequest& request);
 /// How a message is shared out then.
 std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request);
-/// Why kernels cannot send over idle GPUs; empty when they can. `max_blocks` 0: as many as are
-/// best.
+/// Why kernels cannot send over idle GPUs; empty when they can.
 std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& request,
-                                   int max_blocks);
+                                   const KernelLimits& limits);
 
 struct KernelCost {
   double us = 0;
@@ -71,16 +70,20 @@ struct KernelCost {
   KernelPlan kernel;
   std::vector<CollectiveStage> stages;
 };
-/// `max_blocks` 0: as many as are best. why_no_kernels() must be empty.
-KernelCost cells_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+/// why_no_kernels() must be empty.
+KernelCost cells_cost(const Node& node, const CollectiveRequest& request,
+                      const KernelLimits& limits);
 /// why_no_lines() must be empty.
-KernelCost lines_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
-KernelCost flat_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
+KernelCost lines_cost(const Node& node, const CollectiveRequest& request,
+                      const KernelLimits& limits);
+KernelCost flat_cost(const Node& node, const CollectiveRequest& request,
+                     const KernelLimits& limits);
 /// why_no_relayed_kernels() must be empty.
-KernelCost relayed_cost(const Node& node, const CollectiveRequest& request, int max_blocks);
-/// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks (as many
-/// of them as there may be), stages, tiles and lag; of the last two 0 is what is best.
+KernelCost relayed_cost(const Node& node, const CollectiveRequest& request,
+                        const KernelLimits& limits);
+/// The kernel of `algorithm`, one that runs by kernels, that is launched with these blocks, stages,
+/// tiles and lag, as far as `limits` allows; of the last two 0 is what is best.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
-                       const KernelPlan& requested, int max_blocks);
+                       const KernelPlan& requested, const KernelLimits& limits);
 
 }  // namespace polypath

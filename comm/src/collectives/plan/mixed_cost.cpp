@@ -55,7 +55,7 @@ Ends ends_of(const Node& node, const CollectiveOptions& options, const MixedSpli
   mixed.chunk_bytes = split.chunk_bytes;
   if (!has_memory(node, options, split)) return ends;
   const CollectiveSchedule schedule = host_part_schedule(node, split.part, mixed.chunk_bytes);
-  const KernelCost kernel = flat_cost(node, split.rest, options.max_blocks);
+  const KernelCost kernel = flat_cost(node, split.rest, options.limits);
   Beside beside{kernel.links, kernel.start_us + node.costs.event_us};
   for (std::size_t i = 0; i < beside.bytes.size(); ++i)
     if (node.links[i].type == LinkType::nvswitch) beside.bytes[i] /= node.costs.switch_share;
@@ -82,7 +82,7 @@ class Mixed {
       : node_(node),
         request_(request),
         options_(options),
-        flat_(flat_cost(node, request, options.max_blocks)),
+        flat_(flat_cost(node, request, options.limits)),
         of_gpus_(node.links.size(), 0),
         of_hosts_(node.links.size(), 0) {
     const double slice = 1.0 / request.ranks();

@@ -60,7 +60,7 @@ NodePipeline plan_node_pipeline(const Node& node, const CollectiveRequest& reque
   if (request.ranks() == 1) {
     pipeline.algorithm = Algorithm::none;
   } else if (kernels) {
-    const KernelCost cost = flat_cost(node, inside, options.max_blocks);
+    const KernelCost cost = flat_cost(node, inside, options.limits);
     pipeline.kernel = cost.kernel;
     pipeline.stages = cost.stages;
     inside_us = cost.us - node.costs.kernel_start_us;

@@ -55,9 +55,8 @@ NormPlan plan_norm(const Node& node, const CollectiveRequest& request, std::uint
   const double alone_us = rows_us(request, rows, plan.blocks, 1);
   const double shared_us = rows_us(request, rows, plan.blocks, team);
   if (shared_us < alone_us) plan.team = team;
-  plan.fused_us =
-      kernel_cost(node, request, Algorithm::cells, {plan.blocks, 0, 1}, plan.blocks).us +
-      std::min(alone_us, shared_us);
+  plan.fused_us = kernel_cost(node, request, Algorithm::cells, {plan.blocks, 0, 1}, {}).us +
+                  std::min(alone_us, shared_us);
   plan.is_fused = plan.fused_us < plan.apart_us;
   return plan;
 }

@@ -46,7 +46,7 @@ CollectivePlan plan_by(const Node& node, const CollectiveRequest& request,
                                            .slot_bytes = way.tile_bytes,
                                            .stages = way.stages,
                                            .lag = way.lag},
-                                          options.max_blocks);
+                                          options.limits);
       plan.kernel = cost.kernel;
       plan.stages = cost.stages;
       plan.predicted_us = cost.us;

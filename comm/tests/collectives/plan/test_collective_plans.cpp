@@ -45,8 +45,8 @@ TEST(CollectivePlans, PredictWhatTwoH200Took) {
     double us;
   };
   CollectiveOptions options;
-  options.max_blocks = 112;  // of the first communicator of a program
-  options.lines = false;     // there were none yet
+  options.limits.blocks = 112;  // of the first communicator of a program
+  options.lines = false;        // there were none yet
   for (const Row& row :
        {Row{64 * kKiB, Algorithm::cells, 6.0}, Row{256 * kKiB, Algorithm::cells, 6.8},
         Row{4 * kMiB, Algorithm::cells, 22.7}, Row{16 * kMiB, Algorithm::flat, 65},
@@ -232,7 +232,7 @@ TEST(CollectivePlans, FewBlocks_TakeWhatWasFastest) {
     SCOPED_TRACE(std::string(to_string(row.op)) + " " + format_bytes(row.bytes) + " " +
                  std::to_string(row.blocks));
     CollectiveOptions options;
-    options.max_blocks = row.blocks;
+    options.limits.blocks = row.blocks;
     const CollectivePlan plan = plan_collective(
         known("hgx-h200-x4"), request_of_bytes(row.op, DataType::float32, row.bytes, 2), options);
     EXPECT_EQ(plan.algorithm, row.algorithm) << to_string(plan.algorithm);
@@ -344,11 +344,28 @@ TEST(CollectivePlans, ChunksAndScratchKeepTheirLimits) {
 
 TEST(CollectivePlans, FewBlocks_ArePredictedSlower) {
   CollectiveOptions options;
-  options.max_blocks = 8;
+  options.limits.blocks = 8;
   options.algorithm = Algorithm::flat;
   const double with_eight = allreduce_of("hgx-h200-x4", 64 * kMiB, 4, options).predicted_us;
   EXPECT_GT(with_eight, 1.5 * allreduce_of("hgx-h200-x4", 64 * kMiB).predicted_us);
   EXPECT_EQ(allreduce_of("hgx-h200-x4", 64 * kMiB, 4, options).kernel->blocks, 8);
+}
+
+TEST(CollectivePlans, SmallSlots_LimitTilesAndLags) {
+  const auto kernel_with = [](const KernelLimits& limits) {
+    CollectiveOptions options;
+    options.limits = limits;
+    options.algorithm = Algorithm::flat;
+    return allreduce_of("hgx-h200-x4", 256 * kMiB, 2, options).kernel.value();
+  };
+  EXPECT_EQ(kernel_with({.blocks = 64}).slot_bytes, 28 * kKiB);
+  EXPECT_EQ(kernel_with({.blocks = 64}).lag, kMinLag);
+  // Tiles of half the size: with one step more as many bytes are under way.
+  const KernelPlan small = kernel_with({.blocks = 64, .tile_bytes = 16 * kKiB});
+  EXPECT_EQ(small.slot_bytes, 16 * kKiB);
+  EXPECT_EQ(small.lag, kMinLag + 1);
+  EXPECT_EQ(kernel_with({.blocks = 64, .tile_bytes = 16 * kKiB, .lag = kMinLag}).lag, kMinLag);
+  EXPECT_EQ(kernel_with({.blocks = 64, .channels = 8}).blocks, 8);
 }
 
 /// So that the links of host memory and those between GPUs are busy equally long.
@@ -356,7 +373,7 @@ TEST(CollectivePlans, FewBlocks_LeaveWhatNeedsNoSumsToCopies) {
   const Node node = known("hgx-h200-x4");
   const auto planned = [&](CollectiveOp op, int blocks) {
     CollectiveOptions options;
-    options.max_blocks = blocks;
+    options.limits.blocks = blocks;
     return plan_collective(node, request_of_bytes(op, DataType::float32, 64 * kMiB, 4), options)
         .algorithm;
   };
@@ -381,7 +398,7 @@ TEST(CollectivePlans, BothPartsOfAMixedPlanEndTogether) {
     EXPECT_LE(schedule.host_bytes, kMixedHost);
     CollectiveRequest rest = plan.request;
     rest.count -= plan.host_count;
-    const KernelCost kernel = flat_cost(known(node), rest, 0);
+    const KernelCost kernel = flat_cost(known(node), rest, {});
     const ScheduleTime time = schedule_time(known(node), schedule, {kernel.links, kernel.start_us});
     EXPECT_NEAR(time.us / time.beside_us, 0.98, 0.03) << node;
   }

@@ -140,7 +140,7 @@ TEST(TunedPlans, ImpossibleEntry_IsIgnored) {
 
 TEST(TunedPlans, AsManyBlocksAsThereMayBe) {
   CollectiveOptions few;
-  few.max_blocks = 8;
+  few.limits.blocks = 8;
   EXPECT_EQ(plan_by({entry(256 * kKiB, kFlat)}, 256 * kKiB, few).kernel->blocks, 8);
 }
 
