@@ -27,6 +27,12 @@ struct ChannelWays {
     const std::uint32_t place = channel % period();
     return place < ranks - 1 ? kStraight : place - (ranks - 1);
   }
+  /// How many of the channels before this one go straight.
+  constexpr std::uint32_t straight_before(std::uint32_t channel) const {
+    if (relays == 0) return channel;
+    const std::uint32_t place = channel % period();
+    return channel / period() * (ranks - 1) + (place < ranks - 1 ? place : ranks - 1);
+  }
 };
 
 }  // namespace polypath

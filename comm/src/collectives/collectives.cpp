@@ -674,13 +674,13 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
   if (launch.uses_rest) use_rest(args);
   args.in = std::bit_cast<const void*>(call.send);
   args.out = std::bit_cast<void*>(call.recv);
+  if (launch.plan.algorithm == Algorithm::relayed) use_relays(launch, args);
   if (launch.family == KernelFamily::channels) {
     blocks = blocks_for_channels(launch.args.channels, blocks);
     const std::uint64_t received = operand_bytes(call, comm_.rank(), comm_.size()).received;
     args.has_windows = has_windows_ ? 1 : 0;
     if (options_.direct_results && set_result_windows(args, comm_, received)) ++counts_.direct;
   }
-  if (launch.plan.algorithm == Algorithm::relayed) use_relays(launch, args);
   const ChannelWays ways = ways_of(args);
   // Channels that take turns say nothing of their links.
   if (args.relay_count > 0 && relay_times_ && !is_captured && blocks == args.channels) {

@@ -1,8 +1,11 @@
 // Channels over relays, by the kernels' host builds: every byte, and which memory the tiles were in.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "collectives/kernels/tiles.h"
 #include "relay_cases.hpp"
 
 namespace polypath::test {
@@ -39,6 +42,43 @@ TEST(RelayKernels, Links_CarryAlike) {
       ++(relay == ChannelWays::kStraight ? straight : over[relay]);
     }
     for (const std::uint32_t channels : over) EXPECT_EQ(straight, channels * (ranks - 1));
+  }
+}
+
+/// Shares follow each other and hold the whole piece. One over a relay is a tile a stage shorter.
+TEST(RelayKernels, SharesOfWays_EndTogether) {
+  constexpr std::uint32_t kGranule = 128;
+  Random random(7);
+  for (int row = 0; row < 2000; ++row) {
+    const std::uint32_t ranks = 2 + random() % 3;
+    const ChannelWays ways{ranks, static_cast<std::uint32_t>(random() % 5)};
+    const std::uint32_t channels = 1 + random() % 40;
+    const std::uint32_t most = kGranule * (1 + random() % 64);
+    const std::uint32_t stages = 1 + random() % 2;
+    const std::uint64_t longest = 1 + random() % (row % 2 == 0 ? 1 << 14 : 1 << 24);
+    SCOPED_TRACE(fmt::format("{} ranks, {} relays, {} channels, {} bytes in tiles of {}", ranks,
+                             ways.relays, channels, longest, most));
+    std::uint64_t end = 0;
+    std::uint64_t shares[2] = {};  // over relays, straight
+    for (std::uint32_t channel = 0; channel < channels; ++channel) {
+      const Cut cut = cut_of<kGranule>(longest, channels, channel, most, ways, stages);
+      if (cut.tiles == 0) {
+        EXPECT_GE(end, longest);
+        continue;
+      }
+      EXPECT_EQ(end, cut.begin);
+      end = cut.end;
+      EXPECT_LE(cut.tile, most);
+      EXPECT_EQ(0U, cut.tile % kGranule);
+      EXPECT_GE(std::uint64_t{cut.tile} * cut.tiles, cut.end - cut.begin);
+      std::uint64_t& share = shares[ways.relay_of(channel) == ChannelWays::kStraight ? 1 : 0];
+      EXPECT_TRUE(share == 0 || share == cut.end - cut.begin);
+      share = cut.end - cut.begin;
+    }
+    EXPECT_GE(end, longest);
+    EXPECT_LT(end, longest + std::uint64_t{channels} * 2 * kGranule);
+    if (shares[0] == 0 || shares[1] == 0) continue;
+    EXPECT_EQ(shares[1] - shares[0], std::min<std::uint64_t>(shares[0], stages * most));
   }
 }
 

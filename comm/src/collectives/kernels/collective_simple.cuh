@@ -497,11 +497,12 @@ template <typename Args, typename Take>
 SIMT_DEVICE void for_channels(const Args& args, const PartOf<Args>& part, Take take) {
   const std::uint32_t channels =
       has_mutant(Fault::blocks_for_channels) ? simt::grid_size() : args.channels;
+  const ChannelWays ways = ways_of(args);
   POLYPATH_NO_UNROLL
   for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
     const std::uint32_t channel = channel_at(args, at);
-    const Cut cut =
-        cut_of<kScratchGranule>(part.pieces.longest, channels, channel, args.tile_bytes);
+    const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, channels, channel, args.tile_bytes,
+                                            ways, args.stages);
     if (!take(channel, cut, at == simt::block_index(), at + simt::grid_size() >= channels)) return;
   }
 }
