@@ -446,13 +446,49 @@ SIMT_DEVICE void note_time(const CollectiveArgs& args, std::uint32_t channel, st
               static_cast<std::uint32_t>(device::global_timer_ns()));
 }
 
-/// One channel, as the first warp has it. `turn`: the next step of the block. False: timed out.
+/// A channel that a block goes through.
+struct Passage {
+  std::uint32_t channel;
+  Cut cut;
+  std::uint32_t steps;
+  bool is_first;  ///< of the block
+  bool is_last;
+};
+
+/// The channel that has this place in the order of channels.
+SIMT_DEVICE std::uint32_t channel_at(const CollectiveArgs& args, std::uint32_t place) {
+  const bool is_turned = has_mutant(Fault::channels_by_rank) && args.rank % 2 == 1;
+  return is_turned ? args.channels - 1 - place : place;
+}
+
+/// The channels of this block, one after another: `take(part, passage)`, while it returns true.
+template <typename Args, typename Take>
+SIMT_DEVICE void for_channels(const Args& args, const Take& take) {
+  const PartOf<Args> part = part_in_call(args);
+  const std::uint32_t channels =
+      has_mutant(Fault::blocks_for_channels) ? simt::grid_size() : args.channels;
+  const ChannelWays ways = ways_of(args);
+  POLYPATH_NO_UNROLL
+  for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
+    Passage passage{};
+    passage.channel = channel_at(args, at);
+    passage.cut = cut_of<kScratchGranule>(part.pieces.longest, channels, passage.channel,
+                                          args.tile_bytes, ways, args.stages);
+    if (passage.cut.tiles != 0) passage.steps = steps_of(part.roles, args.lag, passage.cut.tiles);
+    passage.is_first = at == simt::block_index();
+    passage.is_last = at + simt::grid_size() >= channels;
+    if (!take(part, passage)) return;
+  }
+}
+
+/// One channel, as the first warp has it. `turn`: the next step of the block. `meets`: ends the
+/// meeting `number` as well. False: timed out.
 template <typename Args>
-SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::uint32_t channel,
-                              const Cut& cut, bool is_last, Work (&works)[2], std::uint32_t& turn,
-                              bool meets, std::uint32_t number) {
+SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, const Passage& passage,
+                              Work (&works)[2], std::uint32_t& turn, bool meets,
+                              std::uint32_t number) {
+  const auto& [channel, cut, steps, is_first, is_last] = passage;
   RingEnd<Args> end(args, part, channel);
-  const std::uint32_t steps = cut.tiles == 0 ? 0 : steps_of(part.roles, args.lag, cut.tiles);
   bool gives_up = !end.prepare(cut, 0, works[turn % 2], is_last && steps == 0);
   for (std::uint32_t step = 0;; ++step, ++turn) {
     if (simt::barrier_any(0, simt::block_size(), gives_up)) {
@@ -473,11 +509,10 @@ SIMT_DEVICE bool lead_channel(const Args& args, const PartOf<Args>& part, std::u
 
 /// One channel, as the second warp has it. False: the first one timed out.
 template <typename Args>
-SIMT_DEVICE bool tell_channel(const Args& args, const PartOf<Args>& part, std::uint32_t channel,
-                              const Cut& cut, const Work (&works)[2], std::uint32_t& turn) {
-  RingVoice voice(args, part, channel);
-  const std::uint32_t steps = cut.tiles == 0 ? 0 : steps_of(part.roles, args.lag, cut.tiles);
-  for (std::uint32_t step = 0; step <= steps; ++step, ++turn) {
+SIMT_DEVICE bool tell_channel(const Args& args, const PartOf<Args>& part, const Passage& passage,
+                              const Work (&works)[2], std::uint32_t& turn) {
+  RingVoice voice(args, part, passage.channel);
+  for (std::uint32_t step = 0; step <= passage.steps; ++step, ++turn) {
     if (simt::barrier_any(0, simt::block_size(), false)) return false;
     voice.tell(works[turn % 2]);
   }
@@ -485,32 +520,9 @@ SIMT_DEVICE bool tell_channel(const Args& args, const PartOf<Args>& part, std::u
   return true;
 }
 
-/// The channel that has this place in the order of channels.
-SIMT_DEVICE std::uint32_t channel_at(const CollectiveArgs& args, std::uint32_t place) {
-  const bool is_turned = has_mutant(Fault::channels_by_rank) && args.rank % 2 == 1;
-  return is_turned ? args.channels - 1 - place : place;
-}
-
-/// The channels of this block, one after another: `take(channel, cut, is_first, is_last)`, while it
-/// returns true.
-template <typename Args, typename Take>
-SIMT_DEVICE void for_channels(const Args& args, const PartOf<Args>& part, Take take) {
-  const std::uint32_t channels =
-      has_mutant(Fault::blocks_for_channels) ? simt::grid_size() : args.channels;
-  const ChannelWays ways = ways_of(args);
-  POLYPATH_NO_UNROLL
-  for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
-    const std::uint32_t channel = channel_at(args, at);
-    const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, channels, channel, args.tile_bytes,
-                                            ways, args.stages);
-    if (!take(channel, cut, at == simt::block_index(), at + simt::grid_size() >= channels)) return;
-  }
-}
-
 /// The first warp, of which each lane looks after what one side of a ring needs.
 template <typename Args>
 SIMT_DEVICE void run_leader(const Args& args, Work (&works)[2]) {
-  const PartOf<Args> part = part_in_call(args);
   const bool meets = simt::block_index() == 0;
   const std::uint32_t number = meets ? begin_meeting(args) : 0;
   if (args.count == 0) {
@@ -518,18 +530,17 @@ SIMT_DEVICE void run_leader(const Args& args, Work (&works)[2]) {
     return;
   }
   std::uint32_t turn = 0;
-  for_channels(args, part, [&](std::uint32_t channel, const Cut& cut, bool is_first, bool is_last) {
-    return lead_channel(args, part, channel, cut, is_last, works, turn, meets && is_first, number);
+  for_channels(args, [&](const PartOf<Args>& part, const Passage& passage) {
+    return lead_channel(args, part, passage, works, turn, meets && passage.is_first, number);
   });
 }
 
 /// The second warp, of which each lane tells of one side of a ring.
 template <typename Args>
 SIMT_DEVICE void run_teller(const Args& args, const Work (&works)[2]) {
-  const PartOf<Args> part = part_in_call(args);
   std::uint32_t turn = 0;
-  for_channels(args, part, [&](std::uint32_t channel, const Cut& cut, bool, bool) {
-    return tell_channel(args, part, channel, cut, works, turn);
+  for_channels(args, [&](const PartOf<Args>& part, const Passage& passage) {
+    return tell_channel(args, part, passage, works, turn);
   });
 }
 
