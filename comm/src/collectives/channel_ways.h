@@ -3,7 +3,8 @@
 //
 // A link between two ranks carries what these exchange; a link between a rank and a relay what the
 // rank exchanges with all others. With links that are all alike, n ranks and r relays, all links
-// carry as much when of each n - 1 + r channels n - 1 go straight, and one over each relay.
+// carry as much when of each n - 1 + r channels n - 1 go straight, and one over each relay. Shares of
+// channels differ by a tile or two (kernels/tiles.h).
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,8 @@
 
 namespace polypath {
 
-/// Of channels: steps from a tile's sending to its taking, at least (kernels/collective_simple.cuh).
+/// Channels: the least number of steps from a tile's sending to its taking
+/// (kernels/collective_simple.cuh).
 inline constexpr int kMinLag = 2;
 
 enum class CollectiveOp : std::uint8_t {

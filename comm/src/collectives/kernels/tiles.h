@@ -22,9 +22,9 @@ struct Cut {
   std::uint32_t tiles;
 };
 
-/// For channel `channel` of `channels`: tiles of up to `most` bytes (kGranule or more), in place and
-/// in size multiples of kGranule. Counts granules in 32 bits, which a GPU divides ten times as fast
-/// as 64: `longest` is less than 2^31 of them.
+/// For channel `channel` of `channels`, which go these ways, in a call of so many stages: tiles of up
+/// to `most` bytes (kGranule or more), in place and in size multiples of kGranule. Counts granules in
+/// 32 bits, which a GPU divides ten times as fast as 64: `longest` is less than 2^31 of them.
 template <std::uint32_t kGranule>
 constexpr Cut cut_of(std::uint64_t longest, std::uint32_t channels, std::uint32_t channel,
                      std::uint32_t most, const ChannelWays& ways, std::uint32_t stages) {
