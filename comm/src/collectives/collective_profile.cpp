@@ -16,6 +16,7 @@ constexpr const char* kOps[] = {"allreduce", "reduce_scatter", "all_gather",
                                 "broadcast", "reduce",         "all_to_all"};
 /// The ring is none of them: it sums in another order.
 constexpr const char* kKernels[] = {"cells", "lines", "flat", "relayed"};
+constexpr const char* kChannels[] = {"flat", "relayed"};
 constexpr const char* kCopyKeys[] = {"pairwise", "host-trees", "mixed", "hierarchical"};
 constexpr double kMaxTileBytes = 1 << 20;
 constexpr double kMaxLag = 64;
@@ -39,8 +40,11 @@ TunedCollective ProfileFormat<TunedCollective>::read(TomlTable& table) {
   if (is_one_of(way.algorithm, kKernels)) {
     way.stages = table.integer("stages", {1, 2});
     way.blocks = table.integer("blocks", {1, 1024});
-    way.tile_bytes = static_cast<std::uint64_t>(table.number("tile_bytes", {0, kMaxTileBytes}, 0));
-    way.lag = table.integer("lag", {0, kMaxLag}, 0);
+    if (is_one_of(way.algorithm, kChannels)) {
+      way.tile_bytes =
+          static_cast<std::uint64_t>(table.number("tile_bytes", {0, kMaxTileBytes}, 0));
+      way.lag = table.integer("lag", {0, kMaxLag}, 0);
+    }
   } else if (is_one_of(way.algorithm, kCopyKeys)) {
     way.lanes = table.integer("lanes", {0, 64}, 0);
     way.chunk_bytes = static_cast<std::uint64_t>(table.number("chunk_bytes", {4096, kMaxMessage}));

@@ -16,6 +16,7 @@
 #include "base/units.hpp"
 #include "collectives/call_arguments.hpp"
 #include "collectives/call_match.hpp"
+#include "collectives/kernels/rank_roles.h"
 #include "collectives/kernels/relay_layout.h"
 #include "collectives/plan/kernel_cost.hpp"
 #include "collectives/plan/relays.hpp"
@@ -505,7 +506,6 @@ Collectives::Launch Collectives::make_launch(const CollectiveCall& call, Algorit
   options.explain = explain;
   if (!open.scratch) {
     leave_out_rest(request, choice, options);
-    options.limits = limits_of(first_shape_);
     options.relayed_kernels = false;  // slots on relays go with the flags of one scratch
   }
   if (runner_ == nullptr) {
@@ -600,6 +600,15 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
     launch.plan = plan_collective(basis_.node, request, options);
     kernel = launch.plan.kernel.value();
   }
+  if (!launch.open.scratch && launch.plan.kernel) {
+    // As planned with all scratch, so that the order of sums is the same.
+    const bool is_part = launch.plan.algorithm == Algorithm::mixed;
+    KernelCost cost =
+        kernel_cost(basis_.node, request, is_part ? Algorithm::flat : launch.plan.algorithm, kernel,
+                    limits_of(first_shape_));
+    kernel = cost.kernel;
+    if (!is_part) run_by(basis_.node, launch.plan, std::move(cost));
+  }
   launch.family = family_of(launch.plan.algorithm);
   launch.blocks = static_cast<unsigned>(kernel.blocks);
   launch.uses_rest = needs_rest(launch, request, kernel.stages);
@@ -610,7 +619,7 @@ void Collectives::set_kernel(Launch& launch, const CollectiveRequest& request, b
   args.root = static_cast<std::uint8_t>(request.root);
   args.stages = static_cast<std::uint8_t>(kernel.stages);
   args.lag = static_cast<std::uint8_t>(kernel.lag);
-  args.tile_bytes = std::max(static_cast<std::uint32_t>(kernel.slot_bytes), kScratchGranule);
+  args.tile_bytes = static_cast<std::uint32_t>(kernel.slot_bytes);
   args.channels = launch.blocks;
   args.count = request.count;
   const auto family = static_cast<std::uint64_t>(launch.family);
@@ -681,7 +690,6 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
     args.has_windows = has_windows_ ? 1 : 0;
     if (options_.direct_results && set_result_windows(args, comm_, received)) ++counts_.direct;
   }
-  const ChannelWays ways = ways_of(args);
   // Channels that take turns say nothing of their links.
   if (args.relay_count > 0 && relay_times_ && !is_captured && blocks == args.channels) {
     auto* const ns = static_cast<std::uint32_t*>(relay_memory_->pinned());
@@ -689,7 +697,12 @@ void Collectives::launch_kernel(const Launch& launch, const CollectiveCall& call
       args.channel_ns = ns;
   }
   launch_marked(launch.family, args, blocks, call, launch.how, stream, is_captured);
-  if (args.channel_ns != nullptr) relay_times_->issued(stream, ways);
+  if (args.channel_ns == nullptr) return;
+  const UnevenPart part = part_of(args);
+  const ChannelWays ways = ways_of(args);
+  relay_times_->issued(stream, ways,
+                       ways.shares(channel_granules(part.pieces.longest), args.channels,
+                                   args.tile_bytes / kChannelGranule, part.roles.hops()));
 }
 
 void Collectives::use_relays(const Launch& launch, UnevenArgs& args) {
@@ -701,7 +714,8 @@ void Collectives::use_relays(const Launch& launch, UnevenArgs& args) {
   RelayLoad::Traffic traffic;
   traffic.times = {launch.plan.predicted_us, launch.without_us};
   const std::uint64_t sent = bytes_to_each(launch.plan.request, args.stages);
-  const std::uint64_t part = sent / ways_of(args).period();
+  const auto part =
+      static_cast<std::uint64_t>(static_cast<double>(sent) * launch.plan.relays.front().share);
   for (int rank = 0; rank < comm_.size(); ++rank) {
     if (rank == comm_.rank()) continue;
     traffic.direct_bytes += sent - part * relay_memory_->size();

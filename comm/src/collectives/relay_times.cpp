@@ -14,14 +14,14 @@ namespace {
 constexpr std::uint64_t kSampleEveryNs = 1'000'000;
 /// Shorter ones say nothing.
 constexpr std::uint32_t kMinChannelNs = 20'000;
-/// By this much a relay's channels take longer where others use its links. A second hop takes its
-/// time in any case.
+/// By this much a relay's links take longer for their bytes where others use them. What such a
+/// channel takes next to that, a second hop, is what a straight one has more to carry.
 constexpr double kSlower = 1.3;
 constexpr double kSecondHopNs = 20'000;
 
 }  // namespace
 
-void RelayVerdict::take(std::span<const std::uint32_t> ns, const ChannelWays& ways,
+void RelayVerdict::take(std::span<const std::uint32_t> ns, const ChannelWays& ways, double longer,
                         std::uint64_t now_ns) {
   std::uint32_t straight = 0;
   std::uint32_t relayed = 0;
@@ -31,7 +31,7 @@ void RelayVerdict::take(std::span<const std::uint32_t> ns, const ChannelWays& wa
     longest = std::max(longest, ns[2 * channel + 1] - ns[2 * channel]);  // words of a clock
   }
   if (relayed < kMinChannelNs) return;
-  if (relayed <= kSlower * straight + kSecondHopNs) {
+  if (relayed <= straight * (1 + (kSlower - 1) / longer) + kSecondHopNs) {
     suspect_ = false;
     hold_ns_ = kShortestNs;
     return;
@@ -62,8 +62,10 @@ bool RelayTimes::begin(std::uint64_t now_ns, std::span<std::uint32_t> ns) {
   return true;
 }
 
-void RelayTimes::issued(CUstream stream, const ChannelWays& ways) noexcept {
+void RelayTimes::issued(CUstream stream, const ChannelWays& ways,
+                        const WayShares& shares) noexcept {
   ways_ = ways;
+  longer_ = static_cast<double>(shares.straight) / shares.relayed;
   is_under_way_ = driver_.event_record(end_.get(), stream) == CUDA_SUCCESS;
 }
 
@@ -73,7 +75,7 @@ void RelayTimes::look(std::uint64_t now_ns) {
   const CUresult result = driver_.event_query(end_.get());
   if (result == CUDA_ERROR_NOT_READY) return;
   is_under_way_ = false;
-  if (result == CUDA_SUCCESS) verdict_.take(ns_, ways_, now_ns);
+  if (result == CUDA_SUCCESS) verdict_.take(ns_, ways_, longer_, now_ns);
 }
 
 }  // namespace polypath

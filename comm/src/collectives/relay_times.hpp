@@ -1,6 +1,6 @@
 // Whether channels over idle GPUs take longer than those that go straight: how a rank finds that
-// others, of any library, use the links of relays. All channels of a call carry as much, over links
-// that are alike.
+// others, of any library, use the links of relays. On a free node all channels of a call end
+// together, over links that are alike.
 //
 // Now and then a call notes when each channel had its first tile and its last
 // (CollectiveArgs::channel_ns). Both are after all ranks have begun, so a rank that comes late
@@ -26,7 +26,9 @@ class RelayVerdict {
 
   /// `ns`: two words a channel, as CollectiveArgs has them; a channel without tiles notes no first
   /// one, which is 0.
-  void take(std::span<const std::uint32_t> ns, const ChannelWays& ways, std::uint64_t now_ns);
+  /// `longer`: a straight share, for one over a relay.
+  void take(std::span<const std::uint32_t> ns, const ChannelWays& ways, double longer,
+            std::uint64_t now_ns);
   [[nodiscard]] bool is_slow(std::uint64_t now_ns) const noexcept {
     return now_ns < slow_until_ns_;
   }
@@ -50,7 +52,7 @@ class RelayTimes {
   /// Whether the next call notes its times in `ns`, pinned memory of two words a channel.
   bool begin(std::uint64_t now_ns, std::span<std::uint32_t> ns);
   /// It has been issued on `stream`, of the context.
-  void issued(CUstream stream, const ChannelWays& ways) noexcept;
+  void issued(CUstream stream, const ChannelWays& ways, const WayShares& shares) noexcept;
 
  private:
   void look(std::uint64_t now_ns);
@@ -61,6 +63,7 @@ class RelayTimes {
   bool is_under_way_ = false;
   std::uint64_t due_ns_ = 0;
   ChannelWays ways_{};
+  double longer_ = 1;
   RelayVerdict verdict_;
 };
 

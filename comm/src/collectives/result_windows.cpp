@@ -56,8 +56,8 @@ bool set_result_windows(UnevenArgs& args, const Communicator& comm, std::uint64_
   if (part.roles.take == 0) return false;
   find_windows(args, comm, bytes);
   // Channel 0 has as many tiles as any.
-  const Cut cut = cut_of<kScratchGranule>(part.pieces.longest, args.channels, 0, args.tile_bytes,
-                                          ways_of(args), args.stages);
+  const Cut cut = cut_of(part.pieces.longest, args.channels, 0, args.tile_bytes, ways_of(args),
+                         part.roles.hops());
   for (std::uint32_t peer = 0; peer < args.shape.ranks; ++peer) {
     if ((part.roles.take >> peer & 1U) == 0 || args.windows[peer] == nullptr) continue;
     const auto place = std::bit_cast<std::uintptr_t>(args.windows[peer]) + part.pieces.out(peer);

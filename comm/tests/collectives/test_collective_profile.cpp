@@ -115,7 +115,7 @@ TEST_F(CollectiveFormatTest, EditsAreRecognised) {
            {"op = \"allreduce\"", "op = \"reduce\""},
            {"ranks = \"4", "ranks = \"3"},
            {"bytes = 1048576", "bytes = 2097152"},
-           {"algorithm = \"flat\"", "algorithm = \"cells\""},
+           {"algorithm = \"flat\"", "algorithm = \"relayed\""},
            {"stages = 2", "stages = 1"},
            {"blocks = 64", "blocks = 96"},
            {"tile_bytes = 16384", "tile_bytes = 32768"},

@@ -45,23 +45,23 @@ TEST(RelayKernels, Links_CarryAlike) {
   }
 }
 
-/// Shares follow each other and hold the whole piece. One over a relay is a tile a stage shorter.
+/// Shares follow each other and hold the whole piece. One over a relay is a tile a hop shorter.
 TEST(RelayKernels, SharesOfWays_EndTogether) {
-  constexpr std::uint32_t kGranule = 128;
+  constexpr std::uint32_t kGranule = kChannelGranule;
   Random random(7);
   for (int row = 0; row < 2000; ++row) {
     const std::uint32_t ranks = 2 + random() % 3;
     const ChannelWays ways{ranks, static_cast<std::uint32_t>(random() % 5)};
     const std::uint32_t channels = 1 + random() % 40;
     const std::uint32_t most = kGranule * (1 + random() % 64);
-    const std::uint32_t stages = 1 + random() % 2;
+    const std::uint32_t hops = 1 + random() % 2;
     const std::uint64_t longest = 1 + random() % (row % 2 == 0 ? 1 << 14 : 1 << 24);
     SCOPED_TRACE(fmt::format("{} ranks, {} relays, {} channels, {} bytes in tiles of {}", ranks,
                              ways.relays, channels, longest, most));
     std::uint64_t end = 0;
     std::uint64_t shares[2] = {};  // over relays, straight
     for (std::uint32_t channel = 0; channel < channels; ++channel) {
-      const Cut cut = cut_of<kGranule>(longest, channels, channel, most, ways, stages);
+      const Cut cut = cut_of(longest, channels, channel, most, ways, hops);
       if (cut.tiles == 0) {
         EXPECT_GE(end, longest);
         continue;
@@ -78,7 +78,7 @@ TEST(RelayKernels, SharesOfWays_EndTogether) {
     EXPECT_GE(end, longest);
     EXPECT_LT(end, longest + std::uint64_t{channels} * 2 * kGranule);
     if (shares[0] == 0 || shares[1] == 0) continue;
-    EXPECT_EQ(shares[1] - shares[0], std::min<std::uint64_t>(shares[0], stages * most));
+    EXPECT_EQ(shares[1] - shares[0], std::min<std::uint64_t>(shares[0], hops * most));
   }
 }
 

@@ -379,40 +379,56 @@ TEST(RelayVerdict, SlowTwice_IsLeftOutForLongerEachTime) {
   const auto alike = times_of({100'000, 145'000, 90'000});
   RelayVerdict verdict;
   std::uint64_t now_ns = 1'000'000'000;
-  verdict.take(slow, kWays, now_ns);
+  verdict.take(slow, kWays, 1, now_ns);
   EXPECT_TRUE(verdict.is_suspect());
   EXPECT_FALSE(verdict.is_slow(now_ns)) << "once may be chance";
-  verdict.take(alike, kWays, now_ns);
-  verdict.take(slow, kWays, now_ns);
+  verdict.take(alike, kWays, 1, now_ns);
+  verdict.take(slow, kWays, 1, now_ns);
   EXPECT_FALSE(verdict.is_slow(now_ns)) << "not in sequence";
   std::uint64_t hold_ns = RelayVerdict::kShortestNs;
-  verdict.take(slow, kWays, now_ns);
+  verdict.take(slow, kWays, 1, now_ns);
   for (int turn = 0; turn < 10; ++turn) {
     EXPECT_TRUE(verdict.is_slow(now_ns + hold_ns - 1));
     EXPECT_FALSE(verdict.is_slow(now_ns + hold_ns));
     now_ns += hold_ns;
     hold_ns = std::min(2 * hold_ns, RelayVerdict::kLongestNs);
-    verdict.take(slow, kWays, now_ns);
-    verdict.take(slow, kWays, now_ns);
+    verdict.take(slow, kWays, 1, now_ns);
+    verdict.take(slow, kWays, 1, now_ns);
   }
-  verdict.take(alike, kWays, now_ns += hold_ns);
-  verdict.take(slow, kWays, now_ns);
-  verdict.take(slow, kWays, now_ns);
+  verdict.take(alike, kWays, 1, now_ns += hold_ns);
+  verdict.take(slow, kWays, 1, now_ns);
+  verdict.take(slow, kWays, 1, now_ns);
   EXPECT_FALSE(verdict.is_slow(now_ns + RelayVerdict::kShortestNs)) << "from the beginning again";
+}
+
+/// A link at half of its rate: the channel over it takes twice as long for its bytes, and as long as
+/// before for its second hop.
+TEST(RelayVerdict, ShorterShares_HideNoLoad) {
+  constexpr ChannelWays kWays{2, 2};
+  for (const double longer : {1.0, 1.13, 1.27, 1.59}) {
+    constexpr std::uint32_t kStraight = 100'000;
+    const auto bytes_ns = static_cast<std::uint32_t>(kStraight / longer);
+    RelayVerdict verdict;
+    for (int i = 0; i < 4; ++i)
+      verdict.take(times_of({kStraight, kStraight, kStraight}), kWays, longer, 1);
+    EXPECT_FALSE(verdict.is_suspect());
+    verdict.take(times_of({kStraight, kStraight, kStraight + bytes_ns}), kWays, longer, 1);
+    EXPECT_TRUE(verdict.is_suspect()) << longer;
+  }
 }
 
 TEST(RelayVerdict, ChannelsWithoutTiles_AreLeftOut) {
   RelayVerdict verdict;
   std::vector<std::uint32_t> words = times_of({100'000, 100'000, 100'000});
   words[4] = 0;
-  for (int i = 0; i < 4; ++i) verdict.take(words, {2, 2}, 1);
+  for (int i = 0; i < 4; ++i) verdict.take(words, {2, 2}, 1, 1);
   EXPECT_FALSE(verdict.is_suspect());
 }
 
 TEST(RelayVerdict, ShortCalls_SayNothing) {
   constexpr ChannelWays kWays{2, 2};
   RelayVerdict verdict;
-  for (int i = 0; i < 4; ++i) verdict.take(times_of({1'000, 15'000, 15'000}), kWays, 1);
+  for (int i = 0; i < 4; ++i) verdict.take(times_of({1'000, 15'000, 15'000}), kWays, 1, 1);
   EXPECT_FALSE(verdict.is_suspect());
   EXPECT_FALSE(verdict.is_slow(1));
 }

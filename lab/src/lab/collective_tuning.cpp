@@ -90,8 +90,9 @@ void CollectiveTuning::tune(const Task& task) {
   call.count = sizes.count;
   const CollectivePlan planned = collectives.plan(call);
   const CollectiveRequest request = collectives.request_of(call);
+  // Calls that are tried do not go over idle GPUs.
   const auto ways = candidate_variants(collectives.basis().node, request,
-                                       collectives.options_of(request, AlgorithmOverride::planned));
+                                       collectives.options_of(request, AlgorithmOverride::tried));
   TunedCollective entry;
   entry.op = to_string(task.op);
   entry.ranks = collective_class(collectives.basis().node, request.gpus);

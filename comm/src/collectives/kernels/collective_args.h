@@ -59,6 +59,7 @@ inline constexpr std::uint32_t kLineRowData = 960;
 inline constexpr std::uint32_t kMaxLineRegion = 256U << 20;
 /// Scratch, slots and tiles are multiples of it, in place and in size.
 inline constexpr std::uint32_t kScratchGranule = 128;
+static_assert(kScratchGranule % kChannelGranule == 0);
 /// Results go straight into an `out` that is as aligned as a slot: stores of a warp to another GPU
 /// take 3 to 8 % longer where they begin elsewhere (docs/cuda-notes.md).
 inline constexpr std::uint32_t kWindowAlignment = kScratchGranule;

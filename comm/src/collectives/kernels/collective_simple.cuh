@@ -362,14 +362,14 @@ class RingVoice {
 /// All moves of a step, shared among the warps of the group: each copies chunks of one move after
 /// another.
 SIMT_DEVICE_NOINLINE void run_moves(const simt::warp_group workers, const Work& work) {
-  constexpr std::uint32_t kMinChunkBytes = 512;  // bytes: a word of 16 a lane
-  constexpr std::uint32_t kMaxPeers = 4096;  // as many words in flight as copy_tile takes at once
+  constexpr std::uint32_t kMinChunkBytes = 512;   // bytes: a word of 16 a lane
+  constexpr std::uint32_t kMaxChunkBytes = 4096;  // as many as copy_tile has in flight
   const std::uint32_t count = work.move_count;
   if (count == 0) return;
   const std::uint32_t warps = workers.size() / simt::kWarp;
   const std::uint32_t first = workers.rank() / simt::kWarp;
   std::uint32_t chunk = kMinChunkBytes;
-  while (chunk < kMaxPeers && chunk * warps < work.moves[0].bytes * count) chunk *= 2;
+  while (chunk < kMaxChunkBytes && chunk * warps < work.moves[0].bytes * count) chunk *= 2;
   const simt::warp_group warp(simt::warp_index(), 1, 0);
   std::uint32_t move = first % count;
   std::uint32_t begin = first / count * chunk;
@@ -472,8 +472,8 @@ SIMT_DEVICE void for_channels(const Args& args, const Take& take) {
   for (std::uint32_t at = simt::block_index(); at < channels; at += simt::grid_size()) {
     Passage passage{};
     passage.channel = channel_at(args, at);
-    passage.cut = cut_of<kScratchGranule>(part.pieces.longest, channels, passage.channel,
-                                          args.tile_bytes, ways, args.stages);
+    passage.cut = cut_of(part.pieces.longest, channels, passage.channel, args.tile_bytes, ways,
+                         part.roles.hops());
     if (passage.cut.tiles != 0) passage.steps = steps_of(part.roles, args.lag, passage.cut.tiles);
     passage.is_first = at == simt::block_index();
     passage.is_last = at + simt::grid_size() >= channels;

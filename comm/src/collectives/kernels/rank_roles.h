@@ -76,7 +76,9 @@ struct RankRoles {
   std::uint32_t results;  ///< ranks to which it pushes what it combined, on ring 1
   std::uint32_t take;     ///< whose pieces of ring 1 it copies to `out`
   std::uint32_t keep;     ///< pieces that it copies from its `in` to its `out`
-  bool two_hops;          ///< what is taken was combined before, by its sender
+  bool two_hops;          ///< what is taken was combined before, by its sender; alike on all ranks
+
+  [[nodiscard]] constexpr std::uint32_t hops() const { return two_hops ? 2 : 1; }
 };
 
 /// Whether others may store their results into `out` while the call runs: of one hop all_to_all

@@ -71,7 +71,7 @@ constexpr RingSide ring_side_of(const AnyPieces& pieces, const RankRoles& roles,
 
 /// Steps until the last tile of a share has left: tile t is pushed in step t.
 constexpr std::uint32_t steps_of(const RankRoles& roles, std::uint32_t lag, std::uint32_t tiles) {
-  return tiles + (roles.two_hops ? 2U : 1U) * lag;
+  return tiles + roles.hops() * lag;
 }
 
 }  // namespace polypath

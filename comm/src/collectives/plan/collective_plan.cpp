@@ -438,7 +438,8 @@ class PlanMaker {
     plan_.kernel = best->kernel;
     plan_.stages = best->stages;
     plan_.lanes = best->lanes;
-    if (best->algorithm == Algorithm::relayed) plan_.relays = relay_shares(node_, request_);
+    if (best->algorithm == Algorithm::relayed)
+      plan_.relays = relay_shares(node_, request_, *best->kernel);
     plan_.host_count = best->host_count;
     plan_.chunk_bytes = best->chunk_bytes;
     plan_.chunks = best->chunks > 0 ? best->chunks : chunks_of(*best);

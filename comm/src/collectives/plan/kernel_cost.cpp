@@ -85,7 +85,7 @@ constexpr std::uint64_t kRelayedSlots[] = {8 * kKiB, 16 * kKiB, 28 * kKiB};
 /// 114 and 126).
 constexpr int kLongLag = kMinLag + 1;
 constexpr std::uint64_t kFewBytesUnderWay = 7 * kMiB / 2;
-/// All ways carry as much, so their links have to be alike.
+/// Links of all ways are taken for alike.
 constexpr double kUnlikeLinks = 0.15;
 
 /// What a stage of channels takes next to its bytes, its fence and its flag: blocks meet, and a
@@ -112,11 +112,33 @@ ChannelWays ways_of(const CollectiveRequest& request, const std::vector<int>& re
   return {static_cast<std::uint32_t>(request.ranks()), static_cast<std::uint32_t>(relays.size())};
 }
 
-/// How many bytes each rank sends to each other one, in one stage. `relays`: GPUs over which a part
-/// goes.
+/// GPUs over which a part of a message goes, and the part of each.
+struct Relaying {
+  std::vector<int> gpus;
+  double part = 0;
+};
+
+/// How a call by these channels goes.
+Relaying relaying_of(const CollectiveRequest& request, const KernelPlan& kernel,
+                     std::vector<int> gpus) {
+  const ChannelWays ways = ways_of(request, gpus);
+  const bool is_sliced = request.by_parts() || kernel.stages == 2;
+  const std::uint64_t piece =
+      request.bytes() / static_cast<std::uint64_t>(is_sliced ? request.ranks() : 1);
+  const bool has_root = request.op == CollectiveOp::broadcast || request.op == CollectiveOp::reduce;
+  const bool has_owners = !has_root || request.ranks() > 2;  // next to the root
+  const auto channels = static_cast<std::uint32_t>(kernel.blocks);
+  const WayShares shares =
+      ways.shares(channel_granules(piece), channels,
+                  static_cast<std::uint32_t>(kernel.slot_bytes / kChannelGranule),
+                  kernel.stages == 2 && has_owners ? 2 : 1);
+  return {std::move(gpus), ways.relay_part(shares, channels)};
+}
+
+/// How many bytes each rank sends to each other one, in one stage.
 class Traffic {
  public:
-  Traffic(const Node& node, const CollectiveRequest& request, std::vector<int> relays)
+  Traffic(const Node& node, const CollectiveRequest& request, Relaying relays)
       : node_(node),
         request_(request),
         relays_(std::move(relays)),
@@ -139,11 +161,11 @@ class Traffic {
       add(gpu(from), host, bytes);
       add(host, gpu(to), bytes);
     } else {
-      const double each = bytes / ways_of(request_, relays_).period();
-      add(gpu(from), gpu(to), each * (request_.ranks() - 1));
-      for (const int relay : relays_) {
-        add(gpu(from), MemoryId::gpu(relay), each);
-        add(MemoryId::gpu(relay), gpu(to), each);
+      const double part = bytes * relays_.part;
+      add(gpu(from), gpu(to), bytes - part * static_cast<double>(relays_.gpus.size()));
+      for (const int relay : relays_.gpus) {
+        add(gpu(from), MemoryId::gpu(relay), part);
+        add(MemoryId::gpu(relay), gpu(to), part);
       }
     }
     out_[static_cast<std::size_t>(from)] += bytes;
@@ -177,7 +199,7 @@ class Traffic {
  private:
   const Node& node_;
   const CollectiveRequest& request_;
-  std::vector<int> relays_;
+  Relaying relays_;
   bool by_host_;
   LinkBytes links_;
   std::vector<double> out_;
@@ -187,7 +209,7 @@ class Traffic {
 /// Slices to their owners (`to_owners`), or from them. Of a rooted operation the others are owners,
 /// and the root is the other end of one stage (`rooted`): broadcast deals slices out, reduce
 /// collects them.
-Traffic slices(const Node& node, const CollectiveRequest& request, const std::vector<int>& relays,
+Traffic slices(const Node& node, const CollectiveRequest& request, const Relaying& relays,
                bool to_owners, bool rooted) {
   Traffic traffic(node, request, relays);
   const bool is_broadcast = request.op == CollectiveOp::broadcast;
@@ -215,7 +237,7 @@ struct NamedTraffic {
 
 /// In one stage each rank gets everything from where it is.
 std::vector<NamedTraffic> pushed(const Node& node, const CollectiveRequest& request,
-                                 const std::vector<int>& relays) {
+                                 const Relaying& relays) {
   Traffic traffic(node, request, relays);
   const auto bytes = static_cast<double>(request.bytes());
   for (int from = 0; from < request.ranks(); ++from)
@@ -231,7 +253,7 @@ std::vector<NamedTraffic> pushed(const Node& node, const CollectiveRequest& requ
 
 /// Operations by parts have one stage, the others one or two.
 std::vector<NamedTraffic> stages_of(const Node& node, const CollectiveRequest& request,
-                                    const std::vector<int>& relays, int stages) {
+                                    const Relaying& relays, int stages) {
   if (stages == 1 && !request.by_parts()) return pushed(node, request, relays);
   const auto dealt = [&](bool to_owners, bool rooted) {
     return slices(node, request, relays, to_owners, rooted);
@@ -282,6 +304,11 @@ double in_steps_us(double wire_us, double bytes, const KernelPlan& kernel, const
 template <typename Number>
 Number at_most(Number number, Number limit) {
   return limit > 0 ? std::min(number, limit) : number;
+}
+
+/// A tile, which a profile may give any length.
+std::uint64_t whole_granules(std::uint64_t bytes) {
+  return std::max<std::uint64_t>(1, bytes / kChannelGranule) * kChannelGranule;
 }
 
 int max_blocks(Algorithm algorithm, const KernelLimits& limits) {
@@ -406,7 +433,7 @@ struct Wire {
   double hop_us = 0;  ///< of each stage next to its bytes
   double factor = 1;  ///< bytes on the wire, for each one
   bool by_host_cache = false;
-  std::vector<int> relays = {};
+  Relaying relays = {};
   const Steps* steps = nullptr;  ///< of channels
 };
 
@@ -470,27 +497,22 @@ int lag_of(const CollectiveRequest& request, const KernelPlan& kernel) {
 /// A call by channels, some of them over relays, with the tiles that take the least time where
 /// `kernel` names none.
 ///
-/// Over relays a tile is loaded from another GPU, which takes its time on a link once more: with a
-/// step more between its flag and its load other tiles keep the link busy meanwhile (simulated
-/// mesh, 256 MiB: 997 us, with 2 steps 1040, with 5 1018).
+/// Over relays a tile is loaded from another GPU, which takes a flag once more, in a call a turn
+/// more, and its time on a link: with a step more between its flag and its load other tiles keep
+/// the link busy meanwhile (simulated mesh, 256 MiB: 997 us, with 2 steps 1040, with 5 1018).
 KernelCost best_over_relays(const Node& node, const CollectiveRequest& request, KernelPlan kernel,
                             const KernelLimits& limits) {
   const std::vector<int> relays = relays_of_kernels(node, request);
   const auto period = static_cast<int>(ways_of(request, relays).period());
   kernel.blocks = std::max(1, kernel.blocks / period) * period;
   kernel.lag = std::max(kMinLag, at_most(kernel.lag == 0 ? kLongLag : kernel.lag, limits.lag));
-  const double link_gbps = peer_gbps(node, request.gpus[0], request.gpus[1]);
   const auto cost_with = [&](std::uint64_t slot) {
-    kernel.slot_bytes = at_most(slot, limits.relayed_tile_bytes);
-    // A tile is loaded from another GPU, after the first ones of all channels that share its link.
-    const double second_hop_us =
-        node.costs.flag_us +
-        transfer_us(kernel.slot_bytes * static_cast<std::uint64_t>(kernel.blocks / period),
-                    link_gbps);
-    return cost_of(node, request, kernel,
-                   {.hop_us = node.costs.fence_us + node.costs.flag_us + kTurnUs + second_hop_us,
-                    .relays = relays,
-                    .steps = &kRelayedSteps});
+    kernel.slot_bytes = whole_granules(at_most(slot, limits.relayed_tile_bytes));
+    return cost_of(
+        node, request, kernel,
+        {.hop_us = node.costs.fence_us + 2 * node.costs.flag_us + kTurnUs + kTurnUs / kernel.stages,
+         .relays = relaying_of(request, kernel, relays),
+         .steps = &kRelayedSteps});
   };
   if (kernel.slot_bytes > 0) return cost_with(kernel.slot_bytes);
   KernelCost best;
@@ -536,7 +558,7 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
   if (kernel.slot_bytes == 0)
     kernel.slot_bytes = std::clamp(std::bit_ceil(std::max<std::uint64_t>(part, 1)), kMinSlot,
                                    max_slot(kernel.stages));
-  kernel.slot_bytes = at_most(kernel.slot_bytes, limits.tile_bytes);
+  kernel.slot_bytes = whole_granules(at_most(kernel.slot_bytes, limits.tile_bytes));
   kernel.lag = requested.lag;
   if (kernel.lag == 0) kernel.lag = by_host ? kMinLag : lag_of(request, kernel);
   kernel.lag = std::max(kMinLag, at_most(kernel.lag, limits.lag));
@@ -545,6 +567,15 @@ KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algor
   Wire how{.hop_us = hop_us, .by_host_cache = by_host};
   if (!by_host) how.steps = &kSteps;
   return cost_of(node, request, kernel, how);
+}
+
+void run_by(const Node& node, CollectivePlan& plan, KernelCost cost) {
+  plan.kernel = cost.kernel;
+  plan.stages = std::move(cost.stages);
+  plan.predicted_us = cost.us;
+  plan.bus_gbps = rate_gbps(plan.request.bytes(), cost.us) * plan.request.bus_factor();
+  if (plan.algorithm == Algorithm::relayed)
+    plan.relays = relay_shares(node, plan.request, cost.kernel);
 }
 
 KernelCost cells_cost(const Node& node, const CollectiveRequest& request,
@@ -574,12 +605,12 @@ std::vector<int> relays_of_kernels(const Node& node, const CollectiveRequest& re
   return relays;
 }
 
-std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request) {
-  const std::vector<int> relays = relays_of_kernels(node, request);
+std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request,
+                                     const KernelPlan& kernel) {
+  const Relaying relays = relaying_of(request, kernel, relays_of_kernels(node, request));
   std::vector<RelayShare> shares;
-  for (const int gpu : relays)
-    shares.push_back(
-        {gpu, relay_rate(node, request, gpu), 1.0 / ways_of(request, relays).period()});
+  for (const int gpu : relays.gpus)
+    shares.push_back({gpu, relay_rate(node, request, gpu), relays.part});
   return shares;
 }
 

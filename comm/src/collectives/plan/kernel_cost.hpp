@@ -5,7 +5,7 @@
 //   lines   T = kernel_start + stages * (flag + turn) + max(wire, memory) * 16 / 15
 //   flat    T = kernel_start + stages * (fence + flag) + max(wire, memory)
 //
-//   relayed as flat, with stages * (fence + 2 flag): a link carries its part of the channels
+//   relayed as flat, with stages * (fence + 2 flag) and a turn: links carry their channels' shares
 //           (channel_ways.h)
 //
 // One stage: each rank gets all from where it is; two: slices to their owners, and from them. The
@@ -58,7 +58,8 @@ bool lines_hold(const CollectiveRequest& request, int stages);
 /// The idle GPUs over which kernels send: those of usable_relays(), and no more than they serve.
 std::vector<int> relays_of_kernels(const Node& node, const CollectiveRequest& request);
 /// How a message is shared out then.
-std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request);
+std::vector<RelayShare> relay_shares(const Node& node, const CollectiveRequest& request,
+                                     const KernelPlan& kernel);
 /// Why kernels cannot send over idle GPUs; empty when they can.
 std::string why_no_relayed_kernels(const Node& node, const CollectiveRequest& request,
                                    const KernelLimits& limits);
@@ -85,5 +86,7 @@ KernelCost relayed_cost(const Node& node, const CollectiveRequest& request,
 /// tiles and lag, as far as `limits` allows; of the last two 0 is what is best.
 KernelCost kernel_cost(const Node& node, const CollectiveRequest& request, Algorithm algorithm,
                        const KernelPlan& requested, const KernelLimits& limits);
+/// Lets a plan that runs by one kernel run by this one.
+void run_by(const Node& node, CollectivePlan& plan, KernelCost cost);
 
 }  // namespace polypath

@@ -51,8 +51,10 @@ std::uint32_t digest(const TunedCollective& entry) noexcept {
   all.mix(static_cast<std::uint64_t>(entry.way.lanes));
   all.mix(entry.way.chunk_bytes);
   // Entries of earlier versions have neither.
-  if (entry.way.tile_bytes > 0) all.mix(entry.way.tile_bytes);
-  if (entry.way.lag > 0) all.mix(static_cast<std::uint64_t>(entry.way.lag));
+  if (entry.way.tile_bytes > 0 || entry.way.lag > 0) {
+    all.mix(entry.way.tile_bytes);
+    all.mix(static_cast<std::uint64_t>(entry.way.lag));
+  }
   return all.value();
 }
 

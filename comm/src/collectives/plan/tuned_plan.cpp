@@ -40,18 +40,14 @@ CollectivePlan plan_by(const Node& node, const CollectiveRequest& request,
   if (*asked.algorithm == Algorithm::lines && !lines_hold(request, way.stages)) return planned;
   try {
     CollectivePlan plan = plan_collective(node, request, asked);
-    if (runs_by_kernels(*asked.algorithm)) {
-      const KernelCost cost = kernel_cost(node, request, *asked.algorithm,
-                                          {.blocks = way.blocks,
-                                           .slot_bytes = way.tile_bytes,
-                                           .stages = way.stages,
-                                           .lag = way.lag},
-                                          options.limits);
-      plan.kernel = cost.kernel;
-      plan.stages = cost.stages;
-      plan.predicted_us = cost.us;
-      plan.bus_gbps = rate_gbps(request.bytes(), cost.us) * request.bus_factor();
-    }
+    if (runs_by_kernels(*asked.algorithm))
+      run_by(node, plan,
+             kernel_cost(node, request, *asked.algorithm,
+                         {.blocks = way.blocks,
+                          .slot_bytes = way.tile_bytes,
+                          .stages = way.stages,
+                          .lag = way.lag},
+                         options.limits));
     return plan;
   } catch (const InvalidArgument&) {
     return planned;
