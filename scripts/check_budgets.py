@@ -8,8 +8,8 @@ the `default` of its table. Prints what took longest, each row with its budget.
 
 A machine that is slower, or whose cores others share, takes longer for all tests. So what the
 machine needs for the CPU time of the budgets is measured first: the median over the tests, at
-least 1, and 1 where few are run. A test fails where it took more than FACTOR times its budget on this machine: then it
-does too much, or its budget must be raised, with a reason.
+least 1, and 1 where few are run. A test fails where it took more than FACTOR times its budget on
+this machine: then it does too much, or its budget must be raised, with a reason.
 
 --write: writes tests/budgets/{release,asan,tsan}.toml anew, from what the run took. (Those of
 Python tests: pytest --write-cpu-budgets.)
