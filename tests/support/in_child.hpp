@@ -6,9 +6,9 @@
 
 namespace polypath::test {
 
-/// Whether a child may allocate when threads of its parent may have been allocating. The thread
-/// sanitizer's allocator has locks, and a child keeps those that were held when it was forked.
-#if defined(__SANITIZE_THREAD__)
+/// Whether a child may allocate when threads of its parent may have been allocating. The allocators
+/// of sanitizers have locks, and a child keeps those that were held when it was forked.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kChildMayAllocate = false;
 #else
 inline constexpr bool kChildMayAllocate = true;
