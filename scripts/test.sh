@@ -179,6 +179,6 @@ done <"$logs/parts"
 say "all: $SECONDS s"
 for name in "${failed[@]}"; do
   echo "failed: $name"
-  grep -E '^(FAILED|ERROR) |^\s+[0-9]+ - .* \(|: error:' "$logs/$name.log" | head -n 30
+  grep -E '^(FAILED|ERROR) |^\s+[0-9]+ - .* \(|: error:' "$logs/$name.log" | grep -v ' (Skipped)$' | head -n 30
 done >&2
 ((${#failed[@]} == 0))
