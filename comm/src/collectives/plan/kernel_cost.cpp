@@ -118,18 +118,21 @@ struct Relaying {
   double part = 0;
 };
 
+/// The longest piece (kernels/rank_roles.h), about.
+std::uint64_t piece_bytes(const CollectiveRequest& request, const KernelPlan& kernel) {
+  const bool is_sliced = request.by_parts() || kernel.stages == 2;
+  return request.bytes() / static_cast<std::uint64_t>(is_sliced ? request.ranks() : 1);
+}
+
 /// How a call by these channels goes.
 Relaying relaying_of(const CollectiveRequest& request, const KernelPlan& kernel,
                      std::vector<int> gpus) {
   const ChannelWays ways = ways_of(request, gpus);
-  const bool is_sliced = request.by_parts() || kernel.stages == 2;
-  const std::uint64_t piece =
-      request.bytes() / static_cast<std::uint64_t>(is_sliced ? request.ranks() : 1);
   const bool has_root = request.op == CollectiveOp::broadcast || request.op == CollectiveOp::reduce;
   const bool has_owners = !has_root || request.ranks() > 2;  // next to the root
   const auto channels = static_cast<std::uint32_t>(kernel.blocks);
   const WayShares shares =
-      ways.shares(channel_granules(piece), channels,
+      ways.shares(channel_granules(piece_bytes(request, kernel)), channels,
                   static_cast<std::uint32_t>(kernel.slot_bytes / kChannelGranule),
                   kernel.stages == 2 && has_owners ? 2 : 1);
   return {std::move(gpus), ways.relay_part(shares, channels)};
@@ -482,9 +485,7 @@ KernelCost best_stages(const CollectiveRequest& request, const CostOfStages& cos
 
 /// The longest piece that a channel carries, bytes.
 std::uint64_t channel_bytes(const CollectiveRequest& request, const KernelPlan& kernel) {
-  const bool is_sliced = request.by_parts() || kernel.stages == 2;
-  return request.bytes() / static_cast<std::uint64_t>(is_sliced ? request.ranks() : 1) /
-         static_cast<std::uint64_t>(kernel.blocks);
+  return piece_bytes(request, kernel) / static_cast<std::uint64_t>(kernel.blocks);
 }
 
 int lag_of(const CollectiveRequest& request, const KernelPlan& kernel) {
